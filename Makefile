@@ -1,0 +1,97 @@
+# Everything a contributor runs. Each target sets up what it needs in a virtual environment inside this folder, once;
+# later runs fetch nothing. Works with GNU make 3.81, which is what macOS has.
+
+# `make test PYTHON=python3.13` chooses another interpreter, and gets an environment of its own beside .venv.
+ifeq ($(origin PYTHON),undefined)
+PYTHON := python3
+VENV := .venv
+else
+VENV := .venv-$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+endif
+
+WORKERS ?= 2
+MINUTES ?= 10
+ARGS ?=
+
+BIN := $(VENV)/bin
+PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
+heading = @printf '\n== %s ==\n' "$(1)"
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL: # stages come one after the other, and the first that fails is the last
+.PHONY: help demo test test-fast soak coverage check check-format check-lint check-types format lock clean
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@printf '\nOptions: PYTHON=python3.13  WORKERS=4  ARGS="-k cron"  (soak) MINUTES=60\n'
+
+demo: $(VENV)/.run-ready ## run examples/hello.py, a tour of a minute
+	@PYTHONPATH=src $(BIN)/python examples/hello.py
+
+test: check ## run every check and every test
+	$(call heading,tests)
+	$(PYTEST)
+
+test-fast: check ## run every check, and the tests that are not slow: under a minute
+	$(call heading,fast tests)
+	$(PYTEST) -m "not slow and not soak"
+
+soak: $(VENV)/.dev-ready ## run the soak tests, each for MINUTES minutes (default 10)
+	$(call heading,soak tests of $(MINUTES) minutes each)
+	DULY_SOAK_MINUTES=$(MINUTES) $(PYTEST) -m soak --hypothesis-profile=soak
+
+coverage: $(VENV)/.dev-ready ## run every test and report covered branches; core/ must stay above 95 %
+	$(call heading,tests with coverage)
+	$(PYTEST) --cov --cov-report=html --cov-report=term
+	$(call heading,coverage of the core)
+	$(BIN)/python -m coverage report --include='*/duly/core/*' --fail-under=95
+
+check: check-format check-lint check-types ## check format, lint and types
+
+check-format: $(VENV)/.dev-ready
+	$(call heading,format)
+	$(BIN)/ruff format --check .
+
+check-lint: $(VENV)/.dev-ready
+	$(call heading,lint)
+	$(BIN)/ruff check .
+
+check-types: $(VENV)/.dev-ready
+	$(call heading,types)
+	$(BIN)/mypy
+
+format: $(VENV)/.dev-ready ## format the code, and mend what ruff can mend
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
+
+lock: ## pin requirements/*.in again; UPGRADE=1 moves everything to its newest release
+	PYTHON=$(PYTHON) requirements/lock $(if $(UPGRADE),--upgrade)
+
+clean: ## remove everything that was made here; the next run sets up again
+	rm -rf .venv .venv-* .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.* htmlcov build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# --- set-up ----------------------------------------------------------------------------------------------------------
+# A stamp is touched only after its step is complete, so an interrupted set-up starts that step again.
+
+$(VENV)/.created:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	    found=$$($(PYTHON) --version 2>&1 | head -n 1); \
+	    echo "duly needs Python 3.11 or newer, and '$(PYTHON)' says: $$found" >&2; \
+	    echo "Name another one: make $(MAKECMDGOALS) PYTHON=python3.13" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+	    echo "$(PYTHON) has no venv module; on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
+	@echo "Setting up $(VENV) (once; needs a package index)"
+	@$(PYTHON) -m venv --clear $(VENV)
+	@touch $@
+
+$(VENV)/.run-ready: $(VENV)/.created requirements/run.txt
+	@$(PIP_INSTALL) --require-hashes -r requirements/run.txt
+	@touch $@
+
+# Without isolation and dependencies, the editable install builds with the pinned hatchling and fetches nothing.
+$(VENV)/.dev-ready: $(VENV)/.run-ready requirements/dev.txt pyproject.toml
+	@$(PIP_INSTALL) --require-hashes -r requirements/dev.txt
+	@$(PIP_INSTALL) --no-deps --no-build-isolation --editable .
+	@touch $@

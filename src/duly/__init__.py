@@ -1,0 +1,82 @@
+"""A declarative, durable cron scheduler for asyncio.
+
+scheduler, initialization, loop, journal     the shell: waits, commits, runs callbacks
+clock, host, runs, reports, sink, options    its surroundings: time, threads, living runs, where events go
+core/       pure decisions: cron, occurrences, task states, resolution, agenda
+stores/     durability: the Store protocol, SQLite
+testing/    the simulated host, for your tests and ours
+errors, events                               the words all of them share
+
+Imports point one way: testing -> shell -> stores -> core -> errors, events.
+"""
+
+from duly import errors, events, stores
+from duly.clock import Clock
+from duly.core.cron import CronExpression, parse_cron
+from duly.errors import (
+    CronCalculationError,
+    CronError,
+    CronExpressionInvalidError,
+    DulyError,
+    FieldParseError,
+    InvalidCronExpressionError,
+    InvalidRegistrationError,
+    LifecycleError,
+    NegativeRetryDelayError,
+    RegistrationError,
+    RegistrationShapeError,
+    RegistrationsNotArrayError,
+    ScheduleDuplicateTaskError,
+    SchedulerStoppingError,
+    ScheduleTaskError,
+    StopSchedulerError,
+    StoreCorruptedError,
+    StoreError,
+    StoreLockedError,
+    StoreVersionError,
+    TaskInvalidStructureError,
+    TaskInvalidTypeError,
+    TaskInvalidValueError,
+    TaskListMismatchError,
+    TaskMissingFieldError,
+    TaskTryDeserializeError,
+    UnsupportedPlatformError,
+)
+from duly.scheduler import Scheduler
+
+__all__ = [
+    "Clock",
+    "CronCalculationError",
+    "CronError",
+    "CronExpression",
+    "CronExpressionInvalidError",
+    "DulyError",
+    "FieldParseError",
+    "InvalidCronExpressionError",
+    "InvalidRegistrationError",
+    "LifecycleError",
+    "NegativeRetryDelayError",
+    "RegistrationError",
+    "RegistrationShapeError",
+    "RegistrationsNotArrayError",
+    "ScheduleDuplicateTaskError",
+    "ScheduleTaskError",
+    "Scheduler",
+    "SchedulerStoppingError",
+    "StopSchedulerError",
+    "StoreCorruptedError",
+    "StoreError",
+    "StoreLockedError",
+    "StoreVersionError",
+    "TaskInvalidStructureError",
+    "TaskInvalidTypeError",
+    "TaskInvalidValueError",
+    "TaskListMismatchError",
+    "TaskMissingFieldError",
+    "TaskTryDeserializeError",
+    "UnsupportedPlatformError",
+    "errors",
+    "events",
+    "parse_cron",
+    "stores",
+]

@@ -1,0 +1,101 @@
+"""Time: the `Clock` protocol, the system's clock, and the one way to let others work.
+
+This is the only module that reads the time or waits for it. Everything else takes a clock, so that a test, a
+simulation or a replay can pass its own.
+"""
+
+import asyncio
+import time
+from collections.abc import Iterable
+from datetime import tzinfo
+from typing import Final, Protocol, TypeVar, runtime_checkable
+
+import tzlocal
+
+from duly.core.moments import MICROSECONDS, Instant
+from duly.errors import DulyError
+
+T = TypeVar("T")
+
+
+@runtime_checkable
+class Clock(Protocol):
+    """What the scheduler asks of time. A clock of your own can run faster, stand still, or replay."""
+
+    def now(self) -> int:
+        """The wall clock: microseconds since the epoch (1970-01-01T00:00:00Z). It may step, also back."""
+        ...
+
+    def elapsed(self) -> float:
+        """Seconds that have passed since some fixed moment. It never goes back, whatever the wall clock does."""
+        ...
+
+    def zone(self) -> tzinfo:
+        """The host's time zone; asked at each initialize()."""
+        ...
+
+    async def sleep_until(self, instant: int, wake: asyncio.Event) -> None:
+        """Return when `now()` has reached `instant`, or as soon as `wake` is set; it is never more than a minute away.
+
+        A wait is measured in passing time, so a wall clock that steps meanwhile is noticed when it is over. When the
+        time has come, the clock may set `wake` itself.
+        """
+        ...
+
+
+class SystemClock:
+    """The host's clock and zone."""
+
+    def now(self) -> Instant:
+        """The host's wall clock."""
+        return Instant(time.time_ns() // 1_000)
+
+    def elapsed(self) -> float:
+        """The host's steady clock."""
+        return time.monotonic()
+
+    def zone(self) -> tzinfo:
+        """The host's zone, read anew: TZ or the system's setting may have changed since the last time."""
+        try:
+            return tzlocal.reload_localzone()
+        except Exception as cause:
+            raise DulyError(
+                f"The host's time zone cannot be determined: {cause}",
+                hint="set TZ to a zone name such as Europe/Berlin, or mend the system's setting",
+                cause=cause,
+            ) from cause
+
+    async def sleep_until(self, instant: int, wake: asyncio.Event) -> None:
+        """Wait on the event loop's timer."""
+        seconds = (instant - self.now()) / MICROSECONDS
+        if wake.is_set() or seconds <= 0:
+            await breathe()
+            return
+        # Not asyncio.timeout(): it wakes its task by cancelling it, and a task that is being cancelled means, to the
+        # loop, that the event loop is being torn down.
+        timer = asyncio.get_running_loop().call_later(seconds, wake.set)
+        try:
+            await wake.wait()
+        finally:
+            timer.cancel()
+
+
+SLICE_SECONDS: Final = 0.005
+"""How long the scheduler keeps the event loop to itself before it lets others work."""
+
+
+async def breathe() -> None:
+    """Let everything else on the event loop have its turn."""
+    await asyncio.sleep(0)
+
+
+async def in_slices(clock: Clock, steps: Iterable[T]) -> T | None:
+    """Go through many short steps, letting others work in between; returns the last one."""
+    begun = clock.elapsed()
+    last = None
+    for index, step in enumerate(steps):
+        last = step
+        if index % 64 == 63 and clock.elapsed() - begun > SLICE_SECONDS:
+            await breathe()
+            begun = clock.elapsed()
+    return last

@@ -1,0 +1,178 @@
+"""The persisted form of a task, read back into a state or refused with a typed error."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+from duly.core.cron import CronExpression, parse_cron
+from duly.core.moments import LAST_INSTANT, MICROSECONDS, Delay, Instant, Minute
+from duly.core.task import AwaitingRetry, AwaitingRun, Cause, Running, TaskState
+from duly.errors import (
+    InvalidCronExpressionError,
+    TaskInvalidStructureError,
+    TaskInvalidTypeError,
+    TaskInvalidValueError,
+    TaskMissingFieldError,
+)
+
+FIELDS: Final = (
+    "generation",
+    "name",
+    "cron",
+    "delay_ms",
+    "known_since",
+    "served_through",
+    "last_attempt_at",
+    "last_success_at",
+    "last_failure_at",
+    "pending_retry_until",
+    "failures",
+    "interruptions",
+    "run",
+    "run_cause",
+    "run_scheduled",
+    "written_by",
+)
+"""The fields of a record, in the order in which stores hand them over. `known_since` and instants are microseconds
+since the epoch, `served_through` is a minute; a record is running exactly if `run` is set."""
+
+_FIRST_INSTANT: Final = -62_135_596_800 * MICROSECONDS  # the year 1
+_CAUSES: Final = frozenset(cause.value for cause in Cause)
+_OWN: Final = 4
+"""Where the fields end that differ from task to task; the rest is often shared by thousands."""
+
+
+class Stored(NamedTuple):
+    """A task as the store knows it; whether a run that it calls running is alive, the store cannot know."""
+
+    generation: int
+    name: str
+    expression: CronExpression
+    delay: Delay
+    state: TaskState
+    run: int | None
+    written_by: int
+
+
+def read_records(rows: Iterable[Sequence[Any]]) -> Iterator[Stored]:
+    """Check and convert rows, each a sequence of `FIELDS`; the first bad one is raised (SPEC 5.5).
+
+    States are values, so rows that say the same share one, and are checked once.
+    """
+    names: set[str] = set()
+    expressions: dict[object, CronExpression] = {}
+    states: dict[tuple[Any, ...], TaskState] = {}
+    for row in rows:
+        if len(row) != len(FIELDS):
+            raise TaskInvalidStructureError(tuple(row), f"expected {len(FIELDS)} fields, got {len(row)}")
+        generation, name, cron, delay_ms = row[:_OWN]
+        if type(generation) is not int or type(name) is not str or not name or name in names:
+            raise _bad_identity(generation, name, repeated=isinstance(name, str) and name in names)
+        names.add(name)
+        expression = expressions.get(cron) if type(cron) is str else None
+        if expression is None:
+            expression = expressions[cron] = _expression(cron, name)
+        if type(delay_ms) is not int or delay_ms < 0:
+            raise _bad_number("delay_ms", delay_ms, name)
+        rest = tuple(row[_OWN:])
+        run = rest[8]
+        # The run number differs from task to task; what it says about the state is only whether there is one.
+        shared = rest if run is None else (*rest[:8], "running", *rest[9:])
+        try:
+            state = states.get(shared)
+        except TypeError:  # unhashable: nothing a store hands over, so let the checks name it
+            state = None
+        if state is None:
+            state = states[shared] = _state(rest, name)
+        yield Stored(generation, name, expression, Delay(delay_ms), state, run, rest[11])
+
+
+def _state(rest: tuple[Any, ...], name: str) -> TaskState:
+    known_since, served, attempt, success, failure, retry, failures, interruptions, run, cause, scheduled, writer = rest
+    _instant("known_since", known_since, name, required=True)
+    _whole("served_through", served, name, lowest=_FIRST_INSTANT // MICROSECONDS)
+    if served > LAST_INSTANT // MICROSECONDS:
+        raise TaskInvalidValueError("served_through", served, "lies beyond the year 9999", task=name)
+    _instant("last_attempt_at", attempt, name)
+    _instant("last_success_at", success, name)
+    _instant("last_failure_at", failure, name)
+    _instant("pending_retry_until", retry, name)
+    _whole("failures", failures, name)
+    _whole("interruptions", interruptions, name)
+    _whole("written_by", writer, name, lowest=1)
+    if attempt is None and not (success is None and failure is None and run is None):
+        raise TaskInvalidStructureError(rest, "a task that never started has an outcome or a run", task=name)
+    # A run that began after an interruption has dropped its retry and still counts the failures before it.
+    if (failures == 0 or failure is None) if retry is not None else (failures > 0 and run is None):
+        raise TaskInvalidStructureError(
+            rest, "pending_retry_until, failures and last_failure_at contradict each other", task=name
+        )
+    if run is not None:
+        _whole("run", run, name, lowest=1)
+        _running_details(cause, scheduled, name)
+        return Running(
+            Minute(served),
+            attempt,
+            success,
+            failure,
+            pending_retry_until=retry,
+            failures=failures,
+            interruptions=interruptions,
+        )
+    if retry is not None:
+        return AwaitingRetry(Minute(served), attempt, success, failure, Instant(retry), failures)
+    return AwaitingRun(Minute(served), attempt, success, failure)
+
+
+def _running_details(cause: object, scheduled: object, name: str) -> None:
+    if cause is None:
+        raise TaskMissingFieldError("run_cause", task=name)
+    if type(cause) is not str:
+        raise TaskInvalidTypeError("run_cause", cause, "str", task=name)
+    if cause not in _CAUSES:
+        raise TaskInvalidValueError("run_cause", cause, f"must be one of {', '.join(sorted(_CAUSES))}", task=name)
+    _instant("run_scheduled", scheduled, name, required=True)
+
+
+def _expression(cron: object, name: str) -> CronExpression:
+    if cron is None:
+        raise TaskMissingFieldError("cron", task=name)
+    if type(cron) is not str:
+        raise TaskInvalidTypeError("cron", cron, "str", task=name)
+    try:
+        return parse_cron(cron)
+    except InvalidCronExpressionError as cause:
+        raise TaskInvalidValueError("cron", cron, cause.message, task=name) from cause
+
+
+def _whole(field: str, value: object, name: str, *, lowest: int = 0) -> None:
+    if type(value) is not int or value < lowest:
+        raise _bad_number(field, value, name)
+
+
+def _instant(field: str, value: object, name: str, *, required: bool = False) -> None:
+    if value is None and not required:
+        return
+    if type(value) is not int:
+        raise _bad_number(field, value, name)
+    if not _FIRST_INSTANT <= value <= LAST_INSTANT + 60 * MICROSECONDS:
+        raise TaskInvalidValueError(field, value, "lies outside the years 1 to 9999", task=name)
+
+
+def _bad_number(field: str, value: object, name: str) -> Exception:
+    if value is None:
+        return TaskMissingFieldError(field, task=name)
+    if type(value) is not int:
+        return TaskInvalidTypeError(field, value, "int", task=name)
+    return TaskInvalidValueError(field, value, "is too small", task=name)
+
+
+def _bad_identity(generation: object, name: object, *, repeated: bool) -> Exception:
+    label = name if isinstance(name, str) else None
+    if type(generation) is not int:
+        return _bad_number("generation", generation, label or "")
+    if name is None:
+        return TaskMissingFieldError("name")
+    if type(name) is not str:
+        return TaskInvalidTypeError("name", name, "str")
+    reason = "appears twice" if repeated else "must not be empty"
+    return TaskInvalidValueError("name", name, reason, task=label)

@@ -1,0 +1,310 @@
+"""A task's states, its transitions, and `obligation()`: the whole rule of when a task must start.
+
+What is owed follows from durable state and the clock, never from who was awake. First start-up, missed minutes,
+repeated hours, long runs and backward clocks all reduce to one comparison with `served_through`.
+
+States are frozen values that hold only the fields they can have. Tasks in the same situation share one object,
+so a million tasks that do the same thing at the same minute cost one transition.
+"""
+
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Final, NamedTuple
+
+from duly.core.cron import CronExpression
+from duly.core.moments import MICROSECONDS, Delay, Instant, Minute, after, begin
+from duly.core.registration import Callback, Kind
+
+SHORTEST_DELAY: Final = Delay(1_000)
+"""Zero is a legal retry delay, and never spins (SPEC 3.6)."""
+
+CRASH_LOOP_DELAY: Final = Delay(60_000)
+"""What a task that was interrupted twice in a row waits at least, from its last start (SPEC 3.7)."""
+
+MARK_TOLERANCE: Final = 3 * 3600
+"""Seconds a served mark may lie ahead of the clock before that means that the clock was corrected (SPEC 2.5)."""
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitingRun:
+    """Nothing is pending but the next due minute."""
+
+    served_through: Minute  # no minute up to this one is still owed
+    last_attempt_at: Instant | None = None
+    last_success_at: Instant | None = None
+    last_failure_at: Instant | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitingRetry:
+    """The last run failed; the next may begin once the delay has passed."""
+
+    served_through: Minute
+    last_attempt_at: Instant
+    last_success_at: Instant | None
+    last_failure_at: Instant
+    pending_retry_until: Instant
+    failures: int  # in a row
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A run is durable and has no durable end yet."""
+
+    served_through: Minute
+    last_attempt_at: Instant
+    last_success_at: Instant | None
+    last_failure_at: Instant | None
+    pending_retry_until: Instant | None  # what a crash must not forget: the retry this run took the place of
+    failures: int
+    interruptions: int  # in a row, before this run
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupted:
+    """Running in the store, and no such run is alive."""
+
+    served_through: Minute
+    last_attempt_at: Instant
+    last_success_at: Instant | None
+    last_failure_at: Instant | None
+    pending_retry_until: Instant | None
+    failures: int
+    interruptions: int
+    resume_at: Instant | None  # when it is owed again by itself; None: it waits for what else is owed
+
+
+@dataclass(frozen=True, slots=True)
+class Withdrawn:
+    """No longer declared: owes nothing, and an end of its last run changes nothing."""
+
+    served_through: Minute
+
+
+TaskState = AwaitingRun | AwaitingRetry | Running | Interrupted | Withdrawn
+
+
+class Cause(Enum):
+    """Why a task starts."""
+
+    CRON = "cron"
+    RETRY = "retry"
+    INTERRUPTED = "interrupted"
+
+
+class Owed(NamedTuple):
+    """The due minutes after `served_through` and up to now, however many: one start serves them all."""
+
+    earliest: Minute  # names the cause and the place in the queue
+    latest: Minute  # is reported
+
+
+class Task:
+    """A declared task: its configuration, its callback, and the state it is in.
+
+    `generation` identifies this declaration in the store for ever: an overriding one gets a new number, so an end
+    that belongs to the old configuration cannot touch the new one's times (SPEC 5.3).
+    """
+
+    __slots__ = (
+        "callback",
+        "delay",
+        "expression",
+        "generation",
+        "kind",
+        "name",
+        "predecessor_runs",
+        "state",
+        "written_by",
+    )
+
+    def __init__(
+        self,
+        generation: int,
+        name: str,
+        expression: CronExpression,
+        delay: Delay,
+        state: TaskState,
+        callback: Callback,
+        kind: Kind,
+    ) -> None:
+        self.generation = generation
+        self.name = name
+        self.expression = expression
+        self.delay = delay
+        self.state: TaskState = state
+        self.callback = callback
+        self.kind = kind
+        self.written_by = 0
+        """The key of the scheduler that last wrote the record (SPEC 5.4)."""
+        self.predecessor_runs = False
+        """A run of the declaration that this one replaced is still alive; this one waits for its end."""
+
+    def __repr__(self) -> str:
+        return f"<Task {self.name!r} {self.expression.text!r} {self.state}>"
+
+
+@dataclass(frozen=True, slots=True)
+class Grounds:
+    """What a start rests on, decided, stored and reported with one clock sample; shared by tasks in one situation."""
+
+    cause: Cause
+    at: Instant
+    scheduled: Instant  # the latest due minute served, the retry's instant, or the interrupted start
+    owed_since: Instant
+    retry_count: int
+    preempts_retry: bool
+    after: Running
+
+
+class Start(NamedTuple):
+    """A task is to start, as run number `run`."""
+
+    task: Task
+    run: int
+    grounds: Grounds
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """A run has ended; if its task's declaration is no longer in force, only history hears of it (SPEC 5.3)."""
+
+    task: Task
+    run: int
+    grounds: Grounds
+    at: Instant
+    error: str | None = None  # None: it succeeded
+    pending_retry_until: Instant | None = None
+    failures: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """The clock was set back: marks and retries that lie too far ahead are lowered, durably (SPEC 2.5)."""
+
+    now: Instant
+    minute: Minute
+
+
+Change = Start | End | Correction
+"""What a store writes while the scheduler runs."""
+
+
+def effective(delay: Delay) -> Delay:
+    """The delay that is really waited."""
+    return max(delay, SHORTEST_DELAY)
+
+
+def obligation(state: TaskState, owed: Owed | None, now: Instant) -> Cause | None:
+    """Why a task in this state must start now, or None: the whole scheduling rule (SPEC 3)."""
+    if isinstance(state, Running | Withdrawn):
+        return None
+    if isinstance(state, Interrupted) and state.resume_at is not None and state.resume_at <= now:
+        return Cause.INTERRUPTED
+    if not isinstance(state, AwaitingRun):
+        retry_at = state.pending_retry_until
+        if retry_at is not None and retry_at <= now and (owed is None or retry_at < begin(owed.earliest)):
+            return Cause.RETRY
+    return Cause.CRON if owed is not None else None
+
+
+def grounds_for(state: TaskState, owed: Owed | None, now: Instant, minute: Minute) -> Grounds | None:
+    """Everything about the start that a task in this state owes now; `minute` is the one that contains `now`."""
+    cause = obligation(state, owed, now)
+    if cause is None or isinstance(state, Running | Withdrawn):
+        return None
+    retry_at = None if isinstance(state, AwaitingRun) else state.pending_retry_until
+    if cause is Cause.CRON:
+        assert owed is not None
+        scheduled, owed_since = begin(owed.latest), begin(owed.earliest)
+    elif cause is Cause.RETRY:
+        assert retry_at is not None
+        scheduled = owed_since = retry_at
+    else:
+        assert isinstance(state, Interrupted) and state.resume_at is not None
+        scheduled, owed_since = state.last_attempt_at, state.resume_at
+    return Grounds(
+        cause=cause,
+        at=now,
+        scheduled=scheduled,
+        owed_since=owed_since,
+        retry_count=0 if isinstance(state, AwaitingRun) else state.failures,
+        preempts_retry=cause is Cause.CRON and retry_at is not None,
+        after=begin_run(state, now, minute),
+    )
+
+
+def begin_run(state: AwaitingRun | AwaitingRetry | Interrupted, at: Instant, minute: Minute) -> Running:
+    """A start, for whatever cause: it raises the mark to its own minute, and never lowers it."""
+    return Running(
+        served_through=max(state.served_through, minute),
+        last_attempt_at=at,
+        last_success_at=state.last_success_at,
+        last_failure_at=state.last_failure_at,
+        pending_retry_until=None if isinstance(state, AwaitingRun) else state.pending_retry_until,
+        failures=0 if isinstance(state, AwaitingRun) else state.failures,
+        interruptions=state.interruptions if isinstance(state, Interrupted) else 0,
+    )
+
+
+def succeed(run: Running, at: Instant) -> AwaitingRun:
+    """The callback returned: nothing is pending any more."""
+    return AwaitingRun(run.served_through, run.last_attempt_at, at, run.last_failure_at)
+
+
+def fail(run: Running, at: Instant, delay: Delay) -> AwaitingRetry:
+    """The callback failed: the retry is armed from this failure on."""
+    return AwaitingRetry(
+        run.served_through,
+        run.last_attempt_at,
+        run.last_success_at,
+        at,
+        pending_retry_until=after(at, effective(delay)),
+        failures=run.failures + 1,
+    )
+
+
+def interrupt(run: Running, now: Instant, delay: Delay, *, restart: bool) -> Interrupted:
+    """The process that ran this is gone (SPEC 3.7)."""
+    interruptions = run.interruptions + 1
+    resume_at: Instant | None = None
+    if restart:
+        # A start that lies in the future was stamped by a clock that has been corrected since.
+        started = min(run.last_attempt_at, now)
+        resume_at = after(started, max(delay, CRASH_LOOP_DELAY)) if interruptions >= 2 else started
+    return Interrupted(
+        run.served_through,
+        run.last_attempt_at,
+        run.last_success_at,
+        run.last_failure_at,
+        pending_retry_until=None if restart else run.pending_retry_until,
+        failures=run.failures,
+        interruptions=interruptions,
+        resume_at=resume_at,
+    )
+
+
+def newly_declared(minute: Minute, mark: Minute | None = None) -> AwaitingRun:
+    """The state of a new task, or of an overriding one that keeps the old one's mark: this minute may be owed."""
+    before = Minute(minute - 60)
+    return AwaitingRun(before if mark is None else max(before, mark))
+
+
+def corrected(state: TaskState, now: Instant, minute: Minute, delay: Delay) -> TaskState:
+    """The same state under a clock that was set back (SPEC 2.5); the very same object when nothing is too far ahead."""
+    if state.served_through > minute + MARK_TOLERANCE:
+        state = replace(state, served_through=minute)
+    if isinstance(state, AwaitingRetry | Running | Interrupted) and state.pending_retry_until is not None:
+        latest = after(now, effective(delay))
+        if state.pending_retry_until > latest:
+            state = replace(state, pending_retry_until=latest)
+    if isinstance(state, Interrupted) and state.resume_at is not None:
+        latest = after(now, max(delay, CRASH_LOOP_DELAY))
+        if state.resume_at > latest:
+            state = replace(state, resume_at=latest)
+    return state
+
+
+def lateness_threshold(tasks: int) -> int:
+    """Microseconds a start may lag behind what it serves before that is reported (000 R1)."""
+    return 60 * MICROSECONDS * max(10_000, tasks) // 10_000

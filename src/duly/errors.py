@@ -1,0 +1,347 @@
+"""Every error duly raises, as one family whose members carry `details` for programs and a text for people.
+
+DulyError
+├── RegistrationError                     what was handed to initialize() is wrong; nothing was touched
+│   ├── RegistrationsNotArrayError
+│   ├── RegistrationShapeError
+│   ├── InvalidRegistrationError
+│   ├── ScheduleDuplicateTaskError
+│   ├── CronExpressionInvalidError        (caused by an InvalidCronExpressionError)
+│   └── NegativeRetryDelayError
+├── LifecycleError                        a call came at a time, or met a fault, that keeps it from taking effect
+│   ├── ScheduleTaskError
+│   ├── StopSchedulerError
+│   └── SchedulerStoppingError
+├── CronError                             cron text or cron arithmetic
+│   ├── InvalidCronExpressionError        (caused by a FieldParseError where one field is to blame)
+│   ├── FieldParseError
+│   └── CronCalculationError
+├── TaskTryDeserializeError               a stored record is not what duly writes
+│   ├── TaskMissingFieldError
+│   ├── TaskInvalidTypeError
+│   ├── TaskInvalidValueError
+│   └── TaskInvalidStructureError
+├── TaskListMismatchError                 on_mismatch="refuse", and stored and declared tasks differ
+├── StoreError                            the place where state is kept
+│   ├── StoreLockedError
+│   ├── StoreCorruptedError
+│   └── StoreVersionError
+└── UnsupportedPlatformError
+
+Constructors take facts and write the message themselves, so no two call sites word it differently.
+The keys of `details` are wire names (camelCase), stable across versions.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+
+class DulyError(Exception):
+    """The root of the family: a message, `details`, and optionally a hint that says what to do."""
+
+    def __init__(self, message: str, *, hint: str | None = None, **details: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        self.details: dict[str, Any] = details
+        if hint is not None:
+            self.details["hint"] = hint
+            self.add_note(hint)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The constructors below take facts, not messages, so the default pickling by `args` would call them wrongly.
+        return (_revive, (type(self), self.message, self.details, getattr(self, "__notes__", [])))
+
+
+def _revive(kind: type[DulyError], message: str, details: dict[str, Any], notes: list[str]) -> DulyError:
+    error = kind.__new__(kind, message)
+    DulyError.__init__(error, message, **{key: value for key, value in details.items() if key != "hint"})
+    error.details = details
+    for note in notes:
+        error.add_note(note)
+    return error
+
+
+def _quoted(text: str, *, longest: int = 200) -> str:
+    """Text for a message: hostile input must neither break the line nor flood it."""
+    shown = text if len(text) <= longest else text[:longest] + "…"
+    return "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape", "replace").decode() for letter in shown
+    )
+
+
+# --- registrations ---------------------------------------------------------------------------------------------------
+
+
+class RegistrationError(DulyError):
+    """A registration handed to initialize() is wrong; nothing was touched."""
+
+
+class RegistrationsNotArrayError(RegistrationError):
+    """The registrations are not a list or tuple."""
+
+    def __init__(self, received: object) -> None:
+        super().__init__(
+            "Registrations must be an array",
+            hint=f"pass a list or tuple of (name, cron, callback, retry delay), not {type(received).__name__}",
+        )
+
+
+class RegistrationShapeError(RegistrationError):
+    """An item is not (str, str, callable, timedelta)."""
+
+    def __init__(self, registration_index: int, received: object, problem: str) -> None:
+        super().__init__(
+            "Invalid registration shape: expected [string, string, function, Duration]",
+            hint=f"registration {registration_index}: {problem}",
+            registrationIndex=registration_index,
+            received=received,
+        )
+
+
+class InvalidRegistrationError(RegistrationError):
+    """A field has the right type and a value that cannot be used."""
+
+    def __init__(self, registration_index: int, field: str, value: object, reason: str) -> None:
+        super().__init__(
+            f"Invalid registration {field}: {reason}",
+            registrationIndex=registration_index,
+            field=field,
+            value=value,
+            reason=reason,
+        )
+
+
+class ScheduleDuplicateTaskError(RegistrationError):
+    """Two registrations have one name."""
+
+    def __init__(self, registration_index: int, task_name: str) -> None:
+        super().__init__(
+            f'Task with name "{_quoted(task_name)}" is already scheduled',
+            hint=f"registration {registration_index} repeats an earlier name; names must be unique",
+            registrationIndex=registration_index,
+            taskName=task_name,
+        )
+
+
+class CronExpressionInvalidError(RegistrationError):
+    """A registration's cron text is not a POSIX expression that can match."""
+
+    def __init__(self, registration_index: int, task_name: str, cause: "InvalidCronExpressionError") -> None:
+        super().__init__(
+            cause.message,
+            **cause.details,
+            registrationIndex=registration_index,
+            taskName=task_name,
+            cause=cause,
+        )
+
+
+class NegativeRetryDelayError(RegistrationError):
+    """A registration asks to be retried before it failed."""
+
+    def __init__(self, registration_index: int, task_name: str, retry_delay_ms: int) -> None:
+        super().__init__(
+            "Retry delay must be non-negative",
+            registrationIndex=registration_index,
+            taskName=task_name,
+            retryDelayMs=retry_delay_ms,
+        )
+
+
+# --- lifecycle -------------------------------------------------------------------------------------------------------
+
+
+class LifecycleError(DulyError):
+    """initialize() or stop() could not take effect."""
+
+
+class ScheduleTaskError(LifecycleError):
+    """The one transaction of initialize() failed; the previous state stands."""
+
+    def __init__(self, name: str, cron_expression: str, cause: BaseException) -> None:
+        super().__init__(
+            f"Failed to schedule task '{_quoted(name)}': {cause}",
+            name=name,
+            cronExpression=cron_expression,
+            cause=cause,
+        )
+
+
+class StopSchedulerError(LifecycleError):
+    """stop() could not do what it promises."""
+
+    def __init__(self, cause: BaseException, *, hint: str | None = None) -> None:
+        super().__init__(f"Failed to stop scheduler: {cause}", hint=hint, cause=cause)
+
+
+class SchedulerStoppingError(LifecycleError):
+    """initialize() was awaited inside a callback that a waiting stop() waits for."""
+
+    def __init__(self, task_name: str) -> None:
+        super().__init__(
+            "Scheduler is stopping: initialize() inside a running callback would wait for itself",
+            hint="return from the callback and initialise again from outside, after stop() has returned",
+            taskName=task_name,
+        )
+
+
+# --- cron ------------------------------------------------------------------------------------------------------------
+
+
+class CronError(DulyError):
+    """Cron text that cannot be read, or cron arithmetic that leaves the calendar."""
+
+
+class InvalidCronExpressionError(CronError):
+    """Text is not a POSIX cron expression, or can never match."""
+
+    def __init__(self, expression: str, field: str, reason: str, *, hint: str | None = None) -> None:
+        super().__init__(
+            f'Invalid cron expression "{_quoted(expression)}": {field} field {reason}',
+            hint=hint,
+            expression=expression,
+            field=field,
+            reason=reason,
+        )
+
+
+class FieldParseError(CronError):
+    """One field of a cron expression cannot be read."""
+
+    def __init__(self, field_name: str, field_value: str, reason: str) -> None:
+        super().__init__(f"{field_name} field {reason}", fieldName=field_name, fieldValue=field_value, reason=reason)
+
+
+class CronCalculationError(CronError):
+    """A search for an occurrence leaves the years 1 to 9999."""
+
+    def __init__(self, expression: str, current_time: str, cause: BaseException) -> None:
+        super().__init__(
+            f"Failed to calculate next occurrence: {cause}",
+            expression=expression,
+            currentTime=current_time,
+            cause=cause,
+        )
+
+
+# --- stored records --------------------------------------------------------------------------------------------------
+
+
+class TaskTryDeserializeError(DulyError):
+    """A stored record is not what duly writes; the scheduler does not start, the store is untouched."""
+
+
+class TaskMissingFieldError(TaskTryDeserializeError):
+    """A required field of a stored record is absent."""
+
+    def __init__(self, field: str, *, task: str | None = None) -> None:
+        super().__init__(f"Missing required field: {field}", field=field, taskName=task)
+
+
+class TaskInvalidTypeError(TaskTryDeserializeError):
+    """A field of a stored record has the wrong type."""
+
+    def __init__(self, field: str, value: object, expected_type: str, *, task: str | None = None) -> None:
+        actual = type(value).__name__
+        super().__init__(
+            f"Invalid type for field '{field}': expected {expected_type}, got {actual}",
+            field=field,
+            value=value,
+            expectedType=expected_type,
+            actualType=actual,
+            taskName=task,
+        )
+
+
+class TaskInvalidValueError(TaskTryDeserializeError):
+    """A field of a stored record has a value that duly never writes."""
+
+    def __init__(self, field: str, value: object, reason: str, *, task: str | None = None) -> None:
+        super().__init__(
+            f"Invalid value for field '{field}': {reason}", field=field, value=value, reason=reason, taskName=task
+        )
+
+
+class TaskInvalidStructureError(TaskTryDeserializeError):
+    """The fields of a stored record contradict each other."""
+
+    def __init__(self, value: object, reason: str, *, task: str | None = None) -> None:
+        super().__init__(f"Invalid task structure: {reason}", value=value, reason=reason, taskName=task)
+
+
+class TaskListMismatchError(DulyError):
+    """Stored and declared tasks differ, and the scheduler was told to refuse that."""
+
+    def __init__(
+        self,
+        *,
+        expected: Sequence[str],
+        actual: Sequence[str],
+        added: Sequence[str],
+        removed: Sequence[str],
+        changed: Mapping[str, Mapping[str, Any]],
+    ) -> None:
+        super().__init__(
+            f"Declared tasks do not match the stored ones: "
+            f"{len(added)} added, {len(removed)} removed, {len(changed)} changed",
+            hint='declare the stored tasks unchanged, or use on_mismatch="override" to let the declaration win',
+            expected=list(expected),
+            actual=list(actual),
+            added=list(added),
+            removed=list(removed),
+            changed=dict(changed),
+        )
+
+
+# --- stores ----------------------------------------------------------------------------------------------------------
+
+
+class StoreError(DulyError):
+    """The store cannot be used: missing folder, unwritable path, foreign file, full disk, and the like."""
+
+    def __init__(self, message: str, *, store: str, hint: str | None = None, **details: Any) -> None:
+        super().__init__(message, hint=hint, store=store, **details)
+
+
+class StoreLockedError(StoreError):
+    """Another live scheduler holds the store."""
+
+    def __init__(self, store: str, holder: Mapping[str, Any]) -> None:
+        pid, host, since = holder.get("pid", "?"), holder.get("host", "?"), holder.get("since", "?")
+        super().__init__(
+            f"Store {store} is in use by process {pid} on {host} since {since}",
+            store=store,
+            hint=(
+                "one store belongs to one scheduler: start it in one process only (in a web application with several "
+                "worker processes, in a process of its own), or give each scheduler its own store"
+            ),
+            holder=dict(holder),
+        )
+
+
+class StoreCorruptedError(StoreError):
+    """The file is damaged, or is no database at all."""
+
+
+class StoreVersionError(StoreError):
+    """The store was written by a newer duly."""
+
+    def __init__(self, store: str, found: int, supported: int) -> None:
+        super().__init__(
+            f"Store {store} has schema version {found}, this duly reads up to {supported}",
+            store=store,
+            hint="upgrade duly, or use a store of its own for this version",
+            found=found,
+            supported=supported,
+        )
+
+
+class UnsupportedPlatformError(DulyError):
+    """duly runs on Linux and macOS."""
+
+    def __init__(self, platform: str) -> None:
+        super().__init__(
+            f"duly does not run on {platform}",
+            hint="it needs POSIX file locks and durable renames; use Linux, macOS or WSL",
+            platform=platform,
+        )

@@ -1,0 +1,386 @@
+"""The stable events, as values: what happened, at which level, with which wire names.
+
+| event                              | level   | fields ([optional])                                            |
+|------------------------------------|---------|----------------------------------------------------------------|
+| SchedulerInitializationStarted     | DEBUG   | totalRegistrations                                             |
+| SchedulerInitializationCompleted   | DEBUG   | totalRegistrations, scheduledCount, skippedCount               |
+| SchedulerInitializationFailed      | ERROR   | errorType, error                                               |
+| SchedulerReinitializationStarted   | DEBUG   | totalRegistrations                                             |
+| SchedulerReinitializationCompleted | DEBUG   | totalRegistrations, scheduledCount, skippedCount               |
+| SchedulerReinitializationFailed    | ERROR   | errorType, error                                               |
+| SchedulerStopRequested             | INFO    |                                                                |
+| SchedulerStopped                   | INFO    |                                                                |
+| TaskRunStarted                     | INFO    | taskName, scheduledTime, actualTime, cause, runId, [isRetry]   |
+| TaskRunCompleted                   | INFO    | taskName, duration, success, runId                             |
+| TaskRunFailed                      | WARNING | taskName, duration, success, error, runId, [nextRetryAt]       |
+| TaskRetryStarted                   | INFO    | taskName, retryCount                                           |
+| TaskRetryPreempted                 | INFO    | taskName, reason                                               |
+| TaskInterrupted                    | WARNING | taskName, startedAt, interruptions, [resumesAt]                |
+| TaskStartDelayed                   | WARNING | taskName, dueTime, actualTime, latenessMs, thresholdMs         |
+| TaskRunOverdue                     | WARNING | taskName, startedAt, dueTime                                   |
+| PollStarted                        | DEBUG   | pollTime, scheduledTaskCount                                   |
+| PollCompleted                      | DEBUG   | pollTime, tasksEvaluated, tasksExecuted, duration              |
+| PollingStarted                     | DEBUG   |                                                                |
+| PollingStopRequested               | DEBUG   |                                                                |
+| PollingStopped                     | DEBUG   |                                                                |
+| TaskAdded                          | INFO    | taskName, cronExpression, retryDelayMs                         |
+| TaskPreserved                      | DEBUG   | taskName                                                       |
+| TaskOverridden                     | INFO    | taskName, changeType, oldState, newState, dropped              |
+| TaskOrphaned                       | WARNING | taskName, lastExecutionTime, schedulerIdentifier, dropped      |
+| TaskScheduled                      | DEBUG   | taskName, cronExpression, retryDelayMs                         |
+| TaskSkipped                        | DEBUG   | taskName, reason                                               |
+| ClockJumped                        | WARNING | oldTime, newTime, jumpMs                                       |
+| HostZoneChanged                    | WARNING | oldZone, newZone                                               |
+| StoreFault                         | ERROR   | operation, errorType, error, retryInMs                         |
+| StoreRecovered                     | INFO    | operation, attempts                                            |
+
+`duration` and everything that ends in `Ms` is in milliseconds; times are ISO 8601 with offset.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from datetime import datetime
+from typing import Any, ClassVar
+
+# The numbers of the `logging` module, which this module must not import: it is shared by the pure core.
+DEBUG, INFO, WARNING, ERROR = 10, 20, 30, 40
+
+
+def _wire_name(attribute: str) -> str:
+    head, *rest = attribute.split("_")
+    return head + "".join(word.capitalize() for word in rest)
+
+
+def _wire_value(value: object) -> object:
+    return value.isoformat() if isinstance(value, datetime) else value
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """What all events share: a name, a level, and fields under their wire names."""
+
+    level: ClassVar[int] = INFO
+    unless_none: ClassVar[frozenset[str]] = frozenset()
+    """Optional fields: left out when they are None, where a required one says null."""
+
+    @property
+    def name(self) -> str:
+        """The event's name, stable across versions."""
+        return type(self).__name__
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The event's fields under their wire names, times as ISO 8601 text."""
+        return {
+            _wire_name(each.name): _wire_value(value)
+            for each in fields(self)
+            if each.repr and not ((value := getattr(self, each.name)) is None and each.name in self.unless_none)
+        }
+
+
+# --- lifecycle -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerInitializationStarted(Event):
+    """A first initialize() passed its checks."""
+
+    level = DEBUG
+    total_registrations: int
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerInitializationCompleted(Event):
+    """The declared tasks are in force."""
+
+    level = DEBUG
+    total_registrations: int
+    scheduled_count: int
+    skipped_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerInitializationFailed(Event):
+    """A first initialize() raised; the scheduler is uninitialised, the store as before."""
+
+    level = ERROR
+    error_type: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerReinitializationStarted(Event):
+    """A further initialize() passed its checks."""
+
+    level = DEBUG
+    total_registrations: int
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerReinitializationCompleted(Event):
+    """The newly declared tasks are in force."""
+
+    level = DEBUG
+    total_registrations: int
+    scheduled_count: int
+    skipped_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerReinitializationFailed(Event):
+    """A further initialize() raised; the old registrations go on."""
+
+    level = ERROR
+    error_type: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerStopRequested(Event):
+    """stop() was called; nothing starts from here on."""
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerStopped(Event):
+    """All callbacks have ended, their ends are recorded, everything is released."""
+
+
+# --- runs ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRunStarted(Event):
+    """A start is durable, its callback begins."""
+
+    unless_none = frozenset({"is_retry"})
+    task_name: str
+    scheduled_time: datetime
+    actual_time: datetime
+    cause: str
+    run_id: int
+    is_retry: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRunCompleted(Event):
+    """A callback returned, and that is durable."""
+
+    task_name: str
+    duration: float
+    run_id: int
+    success: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRunFailed(Event):
+    """A callback raised, was cancelled by its time limit or came back from it, and that is durable."""
+
+    level = WARNING
+    unless_none = frozenset({"next_retry_at"})
+    task_name: str
+    duration: float
+    error: str
+    run_id: int
+    next_retry_at: datetime | None = None
+    success: bool = False
+    exception: BaseException | None = field(default=None, repr=False, compare=False)
+    """What was raised, for `exc_info`; not a wire field."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRetryStarted(Event):
+    """The delay after a failure has passed, and the task starts again."""
+
+    task_name: str
+    retry_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRetryPreempted(Event):
+    """A due minute arrived before the retry did, and took its place."""
+
+    task_name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class TaskInterrupted(Event):
+    """The store says running, and no such run is alive: a crash cut it short."""
+
+    level = WARNING
+    unless_none = frozenset({"resumes_at"})
+    task_name: str
+    started_at: datetime
+    interruptions: int
+    resumes_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskStartDelayed(Event):
+    """A start came later than the latency target allows (000 R1)."""
+
+    level = WARNING
+    task_name: str
+    due_time: datetime
+    actual_time: datetime
+    lateness_ms: int
+    threshold_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRunOverdue(Event):
+    """A run outlives its task's next due minute, which is owed when the run ends."""
+
+    level = WARNING
+    task_name: str
+    started_at: datetime
+    due_time: datetime
+
+
+# --- polling ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PollStarted(Event):
+    """The loop woke and looks for what is owed."""
+
+    level = DEBUG
+    poll_time: datetime
+    scheduled_task_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class PollCompleted(Event):
+    """The loop has started what is owed and goes back to sleep."""
+
+    level = DEBUG
+    poll_time: datetime
+    tasks_evaluated: int
+    tasks_executed: int
+    duration: float
+
+
+@dataclass(frozen=True, slots=True)
+class PollingStarted(Event):
+    """There are tasks to watch."""
+
+    level = DEBUG
+
+
+@dataclass(frozen=True, slots=True)
+class PollingStopRequested(Event):
+    """The loop will not look again."""
+
+    level = DEBUG
+
+
+@dataclass(frozen=True, slots=True)
+class PollingStopped(Event):
+    """The loop has ended, or has no task left to watch."""
+
+    level = DEBUG
+
+
+# --- state -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TaskAdded(Event):
+    """Declared, and not stored before."""
+
+    task_name: str
+    cron_expression: str
+    retry_delay_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class TaskPreserved(Event):
+    """Declared as it is stored."""
+
+    level = DEBUG
+    task_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class TaskOverridden(Event):
+    """Declared otherwise than stored: the declaration wins, and what was owed under the old one is dropped."""
+
+    task_name: str
+    change_type: str
+    old_state: Mapping[str, Any]
+    new_state: Mapping[str, Any]
+    dropped: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TaskOrphaned(Event):
+    """Stored and no longer declared: removed, with what was owed."""
+
+    level = WARNING
+    task_name: str
+    last_execution_time: datetime | None
+    scheduler_identifier: str
+    dropped: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TaskScheduled(Event):
+    """A task is being watched from here on."""
+
+    level = DEBUG
+    task_name: str
+    cron_expression: str
+    retry_delay_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSkipped(Event):
+    """A registration changed nothing, because the task is already being watched as declared."""
+
+    level = DEBUG
+    task_name: str
+    reason: str
+
+
+# --- surroundings ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ClockJumped(Event):
+    """The wall clock moved by more than the time that passed."""
+
+    level = WARNING
+    old_time: datetime
+    new_time: datetime
+    jump_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class HostZoneChanged(Event):
+    """The host's zone is not the one the store was last used in."""
+
+    level = WARNING
+    old_zone: str
+    new_zone: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoreFault(Event):
+    """The store failed; the write is kept and tried again."""
+
+    level = ERROR
+    operation: str
+    error_type: str
+    error: str
+    retry_in_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoreRecovered(Event):
+    """The store takes writes again; nothing was lost."""
+
+    operation: str
+    attempts: int
+
+
+__all__ = [name for name, value in list(globals().items()) if isinstance(value, type) and issubclass(value, Event)]

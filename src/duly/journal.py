@@ -1,0 +1,141 @@
+"""Group commit without a timer: what arrives while one batch is being written forms the next.
+
+Latency stays one commit, size follows load. A batch that fails is kept and written again, under its own number, until
+it is durable: a fault of the store is reported, delays what waits for it, and loses nothing.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from duly.clock import Clock
+from duly.core.moments import MICROSECONDS
+from duly.core.task import Change, Correction, End, Start
+from duly.events import StoreFault, StoreRecovered
+from duly.sink import Sink
+from duly.stores.port import Store
+
+FIRST_BACKOFF_SECONDS: Final = 0.1
+LONGEST_BACKOFF_SECONDS: Final = 30.0
+LONGEST_IMPATIENT_SECONDS: Final = 1.0
+BATCH_CHANGES_MAX: Final = 20_000
+
+Granted = list[Start] | None
+"""The starts that are durable; None when the batch was withdrawn before its commit began."""
+
+
+class Journal:
+    """The way of every change to the store."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        sink: Sink,
+        *,
+        first_number: int,
+        starts_allowed: Callable[[], bool],
+        ended: Callable[[Sequence[End]], None],
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._sink = sink
+        self._number = first_number
+        self._starts_allowed = starts_allowed
+        self._ended = ended
+        self._ends: list[End] = []
+        self._asked: list[tuple[Sequence[Change], asyncio.Future[Granted]]] = []
+        self._work = asyncio.Event()
+        self._hurry = asyncio.Event()
+        self._writing = False
+        self.drained = asyncio.Event()
+        """Set when nothing is left to write; who waits for it clears it first."""
+        self.impatient = False
+        """Somebody waits for the last write: try often."""
+        self.fault: Exception | None = None
+        """Why the batch at hand is not durable yet; None when the last write succeeded."""
+
+    def next_number(self) -> int:
+        """A number for a call to the store, one higher than any before."""
+        number, self._number = self._number, self._number + 1
+        return number
+
+    def record(self, end: End) -> None:
+        """Have an end written with the next batch."""
+        self._ends.append(end)
+        self._work.set()
+
+    async def commit(self, changes: Sequence[Change]) -> Granted:
+        """Have starts, or a correction, written; returns when they are durable."""
+        return await self.submit(changes)
+
+    def submit(self, changes: Sequence[Change]) -> "asyncio.Future[Granted]":
+        """The same, for a caller that does something else meanwhile."""
+        answer: asyncio.Future[Granted] = asyncio.get_running_loop().create_future()
+        self._asked.append((changes, answer))
+        self._work.set()
+        return answer
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything is being written or waits for that."""
+        return self._writing or bool(self._ends) or bool(self._asked)
+
+    async def run(self) -> None:
+        """Write batch after batch, until cancelled."""
+        while True:
+            await self._work.wait()
+            self._work.clear()
+            while self._ends or self._asked:
+                await self._write_next()
+            self.drained.set()
+
+    def hurry(self) -> None:
+        """Do not wait out the present backoff, and none after it for long."""
+        self.impatient = True
+        self._hurry.set()
+
+    async def _write_next(self) -> None:
+        ends, self._ends = self._ends[:BATCH_CHANGES_MAX], self._ends[BATCH_CHANGES_MAX:]
+        asked, self._asked = self._asked, []
+        batch: list[Change] = list(ends)
+        granted: list[tuple[Sequence[Change], asyncio.Future[Granted]]] = []
+        for changes, answer in asked:
+            if self._starts_allowed() or isinstance(changes[0], Correction):
+                batch.extend(changes)
+                granted.append((changes, answer))
+            elif not answer.done():
+                answer.set_result(None)  # a stop overtook it before its commit began (SPEC 4.3)
+        if not batch:
+            return
+        self._writing = True
+        try:
+            refused = await self._write(batch)
+        finally:
+            self._writing = False
+        for changes, answer in granted:
+            if not answer.done():
+                answer.set_result([each for each in changes if isinstance(each, Start) and each not in refused])
+        if ends:
+            self._ended(ends)
+
+    async def _write(self, batch: Sequence[Change]) -> set[Start]:
+        number = self.next_number()
+        attempts = 0
+        backoff = FIRST_BACKOFF_SECONDS
+        while True:
+            attempts += 1
+            try:
+                refusals = await self._store.write(batch, number)
+            except Exception as fault:
+                self.fault = fault
+                if attempts == 1:
+                    self._sink.emit(StoreFault("write", type(fault).__name__, str(fault), int(backoff * 1000)))
+            else:
+                if self.fault is not None:
+                    self.fault = None
+                    self._sink.emit(StoreRecovered("write", attempts))
+                return {refusal.start for refusal in refusals}
+            self._hurry.clear()
+            await self._clock.sleep_until(self._clock.now() + int(backoff * MICROSECONDS), self._hurry)
+            backoff = min(2 * backoff, LONGEST_IMPATIENT_SECONDS if self.impatient else LONGEST_BACKOFF_SECONDS)

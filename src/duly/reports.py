@@ -1,0 +1,96 @@
+"""What is said about starts and ends once they are durable: decisions and outcomes, as events."""
+
+import traceback
+from collections.abc import Mapping, Sequence
+from datetime import datetime, tzinfo
+from typing import Final
+
+from duly.core.agenda import Agenda, Decision
+from duly.core.moments import Instant, as_datetime, begin
+from duly.core.task import AwaitingRetry, Cause, End, Start, Task, lateness_threshold
+from duly.events import (
+    TaskRetryPreempted,
+    TaskRetryStarted,
+    TaskRunCompleted,
+    TaskRunFailed,
+    TaskRunOverdue,
+    TaskRunStarted,
+    TaskStartDelayed,
+)
+from duly.runs import Run
+from duly.sink import Sink
+
+ERROR_TEXT_BYTES_MAX: Final = 4096
+
+
+class Reports:
+    """Builds events only if somebody listens; that is asked once for many."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+
+    def starts(
+        self,
+        decision: Decision,
+        granted: Sequence[Start],
+        runs: Mapping[Task, Run],
+        agenda: Agenda,
+        active_since: Instant,
+    ) -> None:
+        """Tell of a durable chunk of starts, in their order; and of runs that outlive a due minute, once each."""
+        zone = agenda.zone
+        for task, due in decision.overdue:
+            run = runs.get(task)
+            if run is not None and not run.overdue:
+                run.overdue = True
+                self._sink.emit(TaskRunOverdue(task.name, _local(run.started_at, zone), _local(begin(due), zone)))
+        threshold = lateness_threshold(agenda.size)
+        tell = self._sink.wants(TaskRunStarted)
+        for start in granted:
+            if tell:
+                self._start(start, zone)
+            grounds, after = start.grounds, start.grounds.after
+            # Nobody could have started it while nothing was active, or while its own last run went on.
+            startable = max(grounds.owed_since, active_since, after.last_success_at or 0, after.last_failure_at or 0)
+            lateness = grounds.at - startable
+            if lateness > threshold:
+                due_time, actual_time = _local(grounds.owed_since, zone), _local(grounds.at, zone)
+                self._sink.emit(
+                    TaskStartDelayed(start.task.name, due_time, actual_time, lateness // 1000, threshold // 1000)
+                )
+
+    def _start(self, start: Start, zone: tzinfo) -> None:
+        name, grounds = start.task.name, start.grounds
+        is_retry = grounds.cause is Cause.RETRY
+        if grounds.preempts_retry:
+            self._sink.emit(TaskRetryPreempted(name, "a due minute took the retry's place"))
+        if is_retry:
+            self._sink.emit(TaskRetryStarted(name, grounds.retry_count))
+        scheduled, actual = _local(grounds.scheduled, zone), _local(grounds.at, zone)
+        self._sink.emit(TaskRunStarted(name, scheduled, actual, grounds.cause.value, start.run, is_retry or None))
+
+    def end(self, run: Run, end: End, zone: tzinfo) -> None:
+        """Tell of a durable end."""
+        name = end.task.name
+        if end.error is None:
+            if self._sink.wants(TaskRunCompleted):
+                self._sink.emit(TaskRunCompleted(name, run.duration_ms, run.number))
+            return
+        # A run whose declaration was replaced meanwhile arms no retry (SPEC 5.3).
+        armed = isinstance(end.task.state, AwaitingRetry) and end.pending_retry_until is not None
+        next_retry_at = _local(end.pending_retry_until or 0, zone) if armed else None
+        self._sink.emit(TaskRunFailed(name, run.duration_ms, end.error, run.number, next_retry_at, exception=run.error))
+
+
+def error_text(error: BaseException) -> str:
+    """What is stored of an exception: its last line, storable, at most 4 KB."""
+    try:
+        text = "".join(traceback.format_exception_only(error)).strip()
+    except Exception:  # an exception whose __str__ raises
+        text = type(error).__name__
+    encoded = text.encode("utf-8", "backslashreplace").replace(b"\0", b"\\0")[:ERROR_TEXT_BYTES_MAX]
+    return encoded.decode("utf-8", "ignore")
+
+
+def _local(instant: int, zone: tzinfo) -> datetime:
+    return as_datetime(instant, zone)

@@ -1,0 +1,101 @@
+"""One living holder for a store, known by name: an advisory lock on a file beside it.
+
+The kernel releases the lock when the holder dies, however it dies, so a dead holder's store is free and a reused
+process number deceives nobody. The file is never removed: a lock on a removed file would hold nobody off.
+"""
+
+import contextlib
+import json
+import os
+import socket
+import sys
+import weakref
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from duly.errors import StoreError, StoreLockedError
+
+if sys.platform != "win32":
+    import fcntl
+
+_held: "weakref.WeakSet[LockFile]" = weakref.WeakSet()
+
+
+class LockFile:
+    """The lock beside a store; its text names the holder, its modification time is the last poll."""
+
+    def __init__(self, store: str) -> None:
+        self._store = store
+        self.path = Path(store + ".lock")
+        self._descriptor: int | None = None
+
+    def acquire(self, since: datetime) -> None:
+        """Take the lock, or say who has it."""
+        try:
+            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as cause:
+            raise StoreError(
+                f"Cannot create the lock file {self.path}: {cause.strerror}",
+                store=self._store,
+                hint="the folder of the store must be writable",
+                cause=cause,
+            ) from cause
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            raise StoreLockedError(self._store, read_holder(self.path)) from None
+        except OSError as cause:
+            os.close(descriptor)
+            raise StoreError(
+                f"Cannot lock {self.path}: {cause.strerror}",
+                store=self._store,
+                hint="keep the store on a local file system that supports flock",
+                cause=cause,
+            ) from cause
+        self._descriptor = descriptor
+        _held.add(self)
+        holder = {"pid": os.getpid(), "host": socket.gethostname(), "since": since.isoformat(timespec="seconds")}
+        # The text is a courtesy to people; the lock itself needs no space on a full disk.
+        with contextlib.suppress(OSError):
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, json.dumps(holder).encode(), 0)
+
+    def touch(self) -> None:
+        """Set the modification time to now."""
+        if self._descriptor is not None:
+            with contextlib.suppress(OSError):
+                os.utime(self._descriptor)
+
+    def release(self) -> None:
+        """Let others in; releasing twice is fine."""
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            with contextlib.suppress(OSError):
+                os.ftruncate(descriptor, 0)
+            os.close(descriptor)
+
+    def disown(self) -> None:
+        """In a forked child: the lock stays with the parent, and must not outlive it here."""
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def read_holder(path: Path) -> dict[str, Any]:
+    """Who wrote a lock file, as far as it can be read."""
+    try:
+        holder = json.loads(path.read_text(encoding="utf-8", errors="replace"))
+    except (OSError, ValueError):
+        return {}
+    return holder if isinstance(holder, dict) else {}
+
+
+def _disown_all() -> None:
+    for lock in list(_held):
+        lock.disown()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_disown_all)

@@ -1,0 +1,80 @@
+"""The Store port: what the scheduler asks of the place where state is kept.
+
+A store belongs to one scheduler at a time. Each verb is atomic. `replace` and `write` carry a number that grows by
+one with each new call: a call that failed is repeated under its own number, and a store that has applied it already
+(a commit can succeed and still report a fault) does nothing the second time.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+from duly.core.moments import Instant
+from duly.core.resolution import Resolution
+from duly.core.task import Change, Correction, Start
+
+
+class Persisted(NamedTuple):
+    """What a store holds when it is opened."""
+
+    records: Sequence[Sequence[Any]]
+    """One sequence of `duly.core.record.FIELDS` a task."""
+
+    identifiers: dict[int, str]
+    """Schedulers that wrote here, by the keys that `written_by` names."""
+
+    scheduler_key: int
+    """The key of the scheduler that opened it."""
+
+    zone: str | None
+    """The host's zone when it was last used."""
+
+    next_generation: int
+    next_run: int
+    next_number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """All that one initialize() changes in the store."""
+
+    resolution: Resolution
+    correction: Correction | None
+    zone: str
+    at: Instant
+
+
+class Refusal(NamedTuple):
+    """A start that the store did not grant, because the truth it holds is another one."""
+
+    start: Start
+    reason: str
+
+
+@runtime_checkable
+class Store(Protocol):
+    """The port. Failures are `StoreError`s; after one the store is as it was before the call, or as after it."""
+
+    async def open(self, identifier: str, at: Instant) -> Persisted:
+        """Take ownership and load, changing nothing; a live holder is named in a `StoreLockedError`."""
+        ...
+
+    async def replace(self, replacement: Replacement, number: int) -> None:
+        """Apply all of an initialize(), or nothing."""
+        ...
+
+    async def write(self, batch: Sequence[Change], number: int) -> Sequence[Refusal]:
+        """Make a batch of changes durable, all or none but the refused starts."""
+        ...
+
+    def touch(self) -> None:
+        """Leave a sign of life for observers: the loop has looked. Never fails."""
+        ...
+
+    async def close(self) -> None:
+        """Give up ownership and release everything; closing twice is fine."""
+        ...
+
+    def abandon(self) -> None:
+        """Release everything at once and record nothing more: the event loop is going away."""
+        ...

@@ -1,0 +1,85 @@
+"""The tables of the embedded store, their version, and how an older one becomes this one."""
+
+import sqlite3
+from typing import Final
+
+APPLICATION_ID: Final = 0x64756C79  # "duly"
+VERSION: Final = 1
+OLDEST_LIBRARY: Final = (3, 33, 0)  # UPDATE ... FROM
+
+# `tasks` holds every declaration that is in force or that history still names, `states` what changes while those in
+# force run: narrow rows, so that a tick of many tasks writes few pages. `runs` is history; scheduling never reads it.
+TABLES: Final = """
+CREATE TABLE meta (
+    key TEXT PRIMARY KEY,
+    value
+) WITHOUT ROWID;
+
+CREATE TABLE schedulers (
+    key INTEGER PRIMARY KEY,
+    identifier TEXT NOT NULL UNIQUE,
+    since INTEGER NOT NULL
+);
+
+CREATE TABLE tasks (
+    generation INTEGER PRIMARY KEY,
+    name TEXT NOT NULL,
+    cron TEXT NOT NULL,
+    delay_ms INTEGER NOT NULL,
+    known_since INTEGER NOT NULL,
+    retired_at INTEGER
+);
+CREATE UNIQUE INDEX tasks_in_force ON tasks (name) WHERE retired_at IS NULL;
+
+CREATE TABLE states (
+    generation INTEGER PRIMARY KEY,
+    served_through INTEGER NOT NULL,
+    last_attempt_at INTEGER,
+    last_success_at INTEGER,
+    last_failure_at INTEGER,
+    pending_retry_until INTEGER,
+    failures INTEGER NOT NULL,
+    interruptions INTEGER NOT NULL,
+    run INTEGER,
+    run_cause TEXT,
+    run_scheduled INTEGER,
+    written_by INTEGER NOT NULL
+);
+
+CREATE TABLE runs (
+    seq INTEGER PRIMARY KEY,
+    run INTEGER NOT NULL,
+    generation INTEGER NOT NULL,
+    cause TEXT NOT NULL,
+    scheduled INTEGER NOT NULL,
+    started_at INTEGER NOT NULL,
+    ended_at INTEGER,
+    outcome TEXT NOT NULL,
+    error TEXT
+);
+"""
+
+MIGRATIONS: Final[dict[int, str]] = {}
+"""Statements that lead from a version to the next one; run in the transaction of the first initialize()."""
+
+
+def create(connection: sqlite3.Connection) -> None:
+    """Lay out an empty database, inside the caller's transaction."""
+    for statement in TABLES.split(";"):
+        if statement.strip():
+            connection.execute(statement)
+    connection.executemany(
+        "INSERT INTO meta VALUES (?, ?)", [("zone", None), ("number", 0), ("generation", 0), ("run", 0)]
+    )
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    connection.execute(f"PRAGMA user_version = {VERSION}")
+
+
+def migrate(connection: sqlite3.Connection, found: int) -> None:
+    """Bring an older layout up to this version, inside the caller's transaction."""
+    for version in range(found, VERSION):
+        for statement in MIGRATIONS[version].split(";"):
+            if statement.strip():
+                connection.execute(statement)
+    if found < VERSION:
+        connection.execute(f"PRAGMA user_version = {VERSION}")

@@ -1,0 +1,366 @@
+"""The embedded store: one SQLite file in WAL mode with `synchronous=FULL`, and one thread that writes to it.
+
+Loading uses a read-only connection; the read-write one opens only after every check has passed, so a store that is
+refused stays as it was, byte for byte. Batches are written by set-based statements: a tick of thousands of tasks that
+start for the same reason is one UPDATE, during which the interpreter is free for the event loop.
+"""
+
+import asyncio
+import contextlib
+import os
+import sqlite3
+import weakref
+from collections.abc import Sequence
+from datetime import UTC
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+from duly.core.moments import Instant, as_datetime
+from duly.core.record import FIELDS
+from duly.core.task import Change
+from duly.errors import StoreCorruptedError, StoreError, StoreVersionError, TaskInvalidStructureError
+from duly.stores import schema
+from duly.stores.faults import naming_faults
+from duly.stores.lockfile import LockFile
+from duly.stores.port import Persisted, Refusal, Replacement
+from duly.stores.statements import Statements
+from duly.stores.worker import Worker, WriterThread
+
+DEFAULT_HISTORY: Final = 100_000
+CHECKPOINT_PAGES: Final = 8_000
+"""The WAL is folded into the file about every 32 MB, so that a tick of many tasks does not pay for it repeatedly."""
+
+_STATE_FIELDS: Final = FIELDS[5:]
+
+_stores: "weakref.WeakSet[SqliteStore]" = weakref.WeakSet()
+_left_open: list[sqlite3.Connection] = []
+
+
+class SqliteStore:
+    """The embedded store on a path, or `":memory:"` for one that ends with the scheduler's life.
+
+    `history` bounds the run records kept; a scheduler sets it from its own option. `worker` and `synchronous` are for
+    the simulated host, where there are no threads and no power to lose.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        history: int = DEFAULT_HISTORY,
+        worker: Worker | None = None,
+        synchronous: str = "FULL",
+    ) -> None:
+        if not isinstance(path, str | os.PathLike):
+            raise TypeError(f"the store's path must be a str or a Path, got {type(path).__name__}")
+        text = os.fspath(path)
+        if not text or "\0" in text:
+            raise ValueError(f"the store's path must be non-empty text, got {text!r}")
+        self.in_memory = text == ":memory:"
+        # Links are followed once and for all: two names of one file are one store, with one lock.
+        self.path = text if self.in_memory else os.path.realpath(text)
+        self._statements = Statements(identifier="", key=0, history=history)
+        self._synchronous = synchronous
+        self._worker: Worker = worker if worker is not None else WriterThread()
+        self._lock = None if self.in_memory else LockFile(self.path)
+        self._connection: sqlite3.Connection | None = None
+        self._found_version = 0
+        self._existed = False
+        self._is_new = True
+        self._fresh = True  # no initialize() has been applied since it was opened
+        self._dead = False
+        _stores.add(self)
+
+    @property
+    def history(self) -> int:
+        """How many run records are kept."""
+        return self._statements.history
+
+    @history.setter
+    def history(self, records: int) -> None:
+        self._statements.history = records
+
+    def __repr__(self) -> str:
+        return f"SqliteStore({self.path!r})"
+
+    # --- the port ----------------------------------------------------------------------------------------------------
+
+    async def open(self, identifier: str, at: Instant) -> Persisted:
+        """Take ownership and load, changing nothing."""
+        self._dead = False
+        return await self._worker.call(lambda: self._open(identifier, at))
+
+    async def replace(self, replacement: Replacement, number: int) -> None:
+        """Apply all of an initialize(), or nothing."""
+        await self._worker.call(lambda: self._replace(replacement, number))
+
+    async def write(self, batch: Sequence[Change], number: int) -> Sequence[Refusal]:
+        """Make a batch durable; the lock makes this scheduler the only writer, so nothing is refused."""
+        await self._worker.call(lambda: self._write(batch, number))
+        return ()
+
+    def touch(self) -> None:
+        """Set the lock file's modification time: the last poll."""
+        if self._lock is not None:
+            self._lock.touch()
+
+    async def close(self) -> None:
+        """Close the file, release the lock, end the thread."""
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._worker.call(self._release)
+        self._worker.finish(lambda: None)
+
+    def abandon(self) -> None:
+        """Record nothing more and release everything; what is being written now still completes."""
+        self._dead = True
+        self._worker.finish(self._release)
+
+    # --- loading -----------------------------------------------------------------------------------------------------
+
+    def _open(self, identifier: str, at: Instant) -> Persisted:
+        if sqlite3.sqlite_version_info < schema.OLDEST_LIBRARY:
+            raise StoreError(
+                f"SQLite {sqlite3.sqlite_version} is too old",
+                store=self.path,
+                hint=f"duly needs at least {'.'.join(map(str, schema.OLDEST_LIBRARY))}",
+            )
+        self._statements.identifier = identifier
+        self._fresh = True
+        if self._lock is None:
+            return self._open_memory()
+        self._check_place()
+        self._found_version = self._recognise()
+        self._lock.acquire(as_datetime(at, UTC))
+        try:
+            # Once more, now that nobody else can create it in between.
+            self._found_version = self._recognise()
+            return self._load()
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def _open_memory(self) -> Persisted:
+        if self._connection is None:
+            self._connection = self._connect(":memory:")
+        self._is_new = self._connection.execute("PRAGMA application_id").fetchone()[0] != schema.APPLICATION_ID
+        return self._nothing_yet() if self._is_new else self._read_all(self._connection)
+
+    def _check_place(self) -> None:
+        folder = Path(self.path).parent
+        if os.path.isdir(self.path):
+            raise StoreError(f"{self.path} is a folder", store=self.path, hint="name a file inside it")
+        if not folder.is_dir():
+            raise StoreError(
+                f"The folder {folder} does not exist", store=self.path, hint="create it, or correct the store's path"
+            )
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise StoreError(
+                f"The folder {folder} is not writable",
+                store=self.path,
+                hint="SQLite keeps its journal and duly its lock beside the store",
+            )
+        if os.path.exists(self.path) and not os.access(self.path, os.R_OK | os.W_OK):
+            raise StoreError(
+                f"{self.path} is not readable and writable", store=self.path, hint="check its owner and mode"
+            )
+
+    def _recognise(self) -> int:
+        """The schema version of what is there; 0 for nothing yet, an error for anything that is not ours."""
+        self._existed = os.path.exists(self.path)
+        wal = self.path + "-wal"
+        self._is_new = not self._existed or (os.path.getsize(self.path) == 0 and not os.path.exists(wal))
+        if self._is_new:
+            return 0
+        with self._reader() as connection:
+            application_id = connection.execute("PRAGMA application_id").fetchone()[0]
+            version = connection.execute("PRAGMA user_version").fetchone()[0]
+            if application_id != schema.APPLICATION_ID:
+                raise StoreError(
+                    f"{self.path} is a database of something else",
+                    store=self.path,
+                    hint="give duly a file of its own",
+                    applicationId=application_id,
+                )
+        if not 1 <= version <= schema.VERSION:
+            raise StoreVersionError(self.path, version, schema.VERSION)
+        return int(version)
+
+    @contextlib.contextmanager
+    def _reader(self) -> Any:
+        # Without a WAL there is no holder, so the file stands still: `immutable` then spares it even SQLite's helpers.
+        mode = "mode=ro" if os.path.exists(self.path + "-wal") else "immutable=1"
+        with naming_faults(self.path, "load"):
+            connection = sqlite3.connect(f"file:{quote(self.path)}?{mode}", uri=True, isolation_level=None)
+            try:
+                yield connection
+            finally:
+                connection.close()
+
+    def _load(self) -> Persisted:
+        if self._is_new:
+            return self._nothing_yet()
+        if self._found_version < schema.VERSION:
+            return self._load_older()
+        with self._reader() as connection:
+            return self._read_all(connection)
+
+    def _load_older(self) -> Persisted:
+        """Read an older layout through a migrated copy in memory; the file changes when initialize() commits."""
+        copy = sqlite3.connect(":memory:", isolation_level=None)
+        try:
+            with self._reader() as connection:
+                connection.backup(copy)
+            copy.execute("BEGIN")
+            schema.migrate(copy, self._found_version)
+            copy.execute("COMMIT")
+            return self._read_all(copy)
+        finally:
+            copy.close()
+
+    def _nothing_yet(self) -> Persisted:
+        self._statements.key = 1
+        return Persisted((), {}, 1, None, next_generation=1, next_run=1, next_number=1)
+
+    def _read_all(self, connection: sqlite3.Connection) -> Persisted:
+        with naming_faults(self.path, "load"):
+            connection.execute("BEGIN")
+            try:
+                meta = dict(connection.execute("SELECT key, value FROM meta"))
+                identifiers = dict(connection.execute("SELECT key, identifier FROM schedulers"))
+                records = connection.execute(
+                    "SELECT generation, t.name, t.cron, t.delay_ms, t.known_since, "
+                    + ", ".join(f"s.{name}" for name in _STATE_FIELDS)
+                    + " FROM tasks t LEFT JOIN states s USING (generation) WHERE t.retired_at IS NULL"
+                ).fetchall()
+                states = connection.execute("SELECT count(*) FROM states").fetchone()[0]
+            finally:
+                connection.execute("ROLLBACK")
+        if states != len(records):
+            raise TaskInvalidStructureError(states, f"{states} states for {len(records)} tasks")
+        for name in ("number", "generation", "run"):
+            if type(meta.get(name)) is not int:
+                raise StoreCorruptedError(f"{self.path} has no valid counter {name!r}", store=self.path)
+        known = {identifier: key for key, identifier in identifiers.items()}
+        key = self._statements.key = known.get(self._statements.identifier, max(identifiers, default=0) + 1)
+        return Persisted(
+            records,
+            identifiers,
+            key,
+            meta.get("zone"),
+            next_generation=meta["generation"] + 1,
+            next_run=meta["run"] + 1,
+            next_number=meta["number"] + 1,
+        )
+
+    # --- writing -----------------------------------------------------------------------------------------------------
+
+    def _connect(self, path: str) -> sqlite3.Connection:
+        connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=64)
+        try:
+            if path != ":memory:":
+                connection.execute("PRAGMA busy_timeout = 1000")
+                mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+                if mode != "wal":
+                    raise StoreError(
+                        f"Store {path} does not support write-ahead logging (journal mode {mode})",
+                        store=path,
+                        hint="keep the store on a local file system",
+                    )
+                connection.execute(f"PRAGMA synchronous = {self._synchronous}")
+                connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
+                connection.execute(f"PRAGMA journal_size_limit = {4096 * CHECKPOINT_PAGES}")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _writer(self) -> sqlite3.Connection:
+        if self._dead:
+            raise StoreError(f"Store {self.path} was abandoned", store=self.path)
+        if self._connection is None:
+            if not os.path.exists(self.path):
+                # Born private: what tasks are called and why they failed is nobody else's business.
+                os.close(os.open(self.path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+            self._connection = self._connect(self.path)
+        return self._connection
+
+    @contextlib.contextmanager
+    def _transaction(self, operation: str) -> Any:
+        with naming_faults(self.path, operation):
+            connection = self._writer()
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield connection
+                connection.execute("COMMIT")
+            except BaseException:
+                if connection.in_transaction:
+                    with contextlib.suppress(sqlite3.Error):
+                        connection.execute("ROLLBACK")
+                raise
+
+    def _replace(self, replacement: Replacement, number: int) -> None:
+        try:
+            with self._transaction("initialize") as connection:
+                if self._fresh:
+                    if self._is_new:
+                        schema.create(connection)
+                    elif not self.in_memory:
+                        schema.migrate(connection, self._found_version)
+                if not self._statements.already(connection, number):
+                    if self._fresh:
+                        self._statements.arrive(connection, replacement)
+                    self._statements.apply(connection, replacement)
+                    self._statements.finished(connection, number)
+        except BaseException:
+            if self._fresh:
+                self._undo_creation()
+            raise
+        self._fresh = False
+        self._is_new = False
+
+    def _undo_creation(self) -> None:
+        """A first initialize() failed: leave no file where none was, and an empty one where that was."""
+        if self.in_memory or not self._is_new:
+            return
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+        with contextlib.suppress(OSError):
+            for suffix in ("-wal", "-shm"):
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(self.path + suffix)
+            if self._existed:
+                os.truncate(self.path, 0)
+            else:
+                os.unlink(self.path)
+
+    def _write(self, batch: Sequence[Change], number: int) -> None:
+        with self._transaction("write") as connection:
+            if not self._statements.already(connection, number):
+                self._statements.write(connection, batch)
+                self._statements.finished(connection, number)
+
+    # --- letting go --------------------------------------------------------------------------------------------------
+
+    def _release(self) -> None:
+        # What lives in memory outlives a stop, as a file would, but not the death of its process.
+        if self._connection is not None and (self._dead or not self.in_memory):
+            connection, self._connection = self._connection, None
+            with contextlib.suppress(sqlite3.Error):
+                connection.close()
+        if self._lock is not None:
+            self._lock.release()
+
+
+def _disown_all() -> None:
+    """In a forked child: the stores are the parent's, and closing their connections here could disturb it."""
+    for store in list(_stores):
+        if store._connection is not None:
+            _left_open.append(store._connection)
+            store._connection = None
+        store._dead = True
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_disown_all)

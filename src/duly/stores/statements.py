@@ -1,0 +1,210 @@
+"""The statements that write: set-based, so that a tick of thousands of tasks is a handful of them.
+
+Each runs inside the caller's transaction. A statement over many rows takes their numbers as one JSON array; while it
+works, the interpreter is free for the event loop.
+"""
+
+import json
+import sqlite3
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from duly.core.task import MARK_TOLERANCE, SHORTEST_DELAY, Change, Correction, End, Grounds, Start, Task
+from duly.stores.port import Replacement
+
+
+@dataclass(slots=True)
+class Statements:
+    """What one scheduler writes: `key` stands in every record it touches, `history` bounds the runs kept."""
+
+    identifier: str
+    key: int
+    history: int
+
+    def finished(self, connection: sqlite3.Connection, number: int) -> None:
+        """Note that the call with this number has been applied."""
+        connection.execute("UPDATE meta SET value = ? WHERE key = 'number'", (number,))
+
+    def write(self, connection: sqlite3.Connection, batch: Sequence[Change]) -> None:
+        """Starts, ends and corrections, in their order."""
+        for kind, changes in groupby(batch, type):
+            if kind is Start:
+                self._write_starts(connection, changes)
+            elif kind is End:
+                self._write_ends(connection, changes)
+            else:
+                for change in changes:
+                    assert isinstance(change, Correction)
+                    self._correct(connection, change)
+
+    def already(self, connection: sqlite3.Connection, number: int) -> bool:
+        """Whether the call with this number has been applied before: a commit can succeed and report a fault."""
+        return bool(connection.execute("SELECT value FROM meta WHERE key = 'number'").fetchone()[0] >= number)
+
+    def arrive(self, connection: sqlite3.Connection, replacement: Replacement) -> None:
+        """A scheduler has taken over: it is known by name, and runs that nobody ended become history."""
+        connection.execute(
+            "INSERT OR IGNORE INTO schedulers VALUES (?, ?, ?)", (self.key, self.identifier, replacement.at)
+        )
+        connection.execute(
+            "INSERT INTO runs (run, generation, cause, scheduled, started_at, ended_at, outcome, error) "
+            "SELECT run, generation, run_cause, run_scheduled, last_attempt_at, NULL, 'interrupted', NULL FROM states "
+            "WHERE run IS NOT NULL AND run NOT IN (SELECT run FROM runs WHERE outcome = 'interrupted')"
+        )
+        self._trim_history(connection)
+        # Declarations that are neither in force nor in history any more, and schedulers that no record names.
+        connection.execute(
+            "DELETE FROM tasks WHERE retired_at IS NOT NULL AND generation NOT IN (SELECT generation FROM runs)"
+        )
+        if connection.execute("SELECT count(*) FROM schedulers").fetchone()[0] > 1_000:
+            connection.execute(
+                "DELETE FROM schedulers WHERE key != ? AND key NOT IN (SELECT written_by FROM states)", (self.key,)
+            )
+
+    def apply(self, connection: sqlite3.Connection, replacement: Replacement) -> None:
+        """All that an initialize() changes."""
+        resolution = replacement.resolution
+        if replacement.correction is not None:
+            self._correct(connection, replacement.correction)
+        gone = [each.task.generation for each in resolution.orphaned]
+        gone += [each.old.generation for each in resolution.overridden]
+        if gone:
+            numbers = json.dumps(gone)
+            connection.execute("DELETE FROM states WHERE generation IN (SELECT value FROM json_each(?))", (numbers,))
+            connection.execute(
+                "UPDATE tasks SET retired_at = ? WHERE generation IN (SELECT value FROM json_each(?))",
+                (replacement.at, numbers),
+            )
+        arrivals = resolution.added + [each.new for each in resolution.overridden]
+        if arrivals:
+            arrivals.sort(key=_generation)
+            connection.executemany(
+                "INSERT INTO tasks VALUES (?, ?, ?, ?, ?, NULL)",
+                ((task.generation, task.name, task.expression.text, task.delay, replacement.at) for task in arrivals),
+            )
+            connection.executemany(
+                "INSERT INTO states VALUES (?, ?, NULL, NULL, NULL, NULL, 0, 0, NULL, NULL, NULL, ?)",
+                ((task.generation, task.state.served_through, self.key) for task in arrivals),
+            )
+            connection.execute(
+                "UPDATE meta SET value = max(value, ?) WHERE key = 'generation'", (arrivals[-1].generation,)
+            )
+        connection.execute("UPDATE meta SET value = ? WHERE key = 'zone'", (replacement.zone,))
+
+    def _write_starts(self, connection: sqlite3.Connection, starts: Iterable[Any]) -> None:
+        highest = 0
+        # Tasks that start for the same reason share one `Grounds`, and have consecutive run numbers.
+        for _, alike in groupby(starts, lambda start: id(start.grounds)):
+            group: list[Start] = list(alike)
+            grounds: Grounds = group[0].grounds
+            first_run = group[0].run
+            highest = max(highest, group[-1].run)
+            after = grounds.after
+            connection.execute(
+                "UPDATE states SET served_through = :mark, last_attempt_at = :at, pending_retry_until = :retry, "
+                "interruptions = :interruptions, run = :first_run + j.key, run_cause = :cause, "
+                "run_scheduled = :scheduled, written_by = :key "
+                "FROM json_each(:generations) AS j WHERE states.generation = j.value",
+                {
+                    "mark": after.served_through,
+                    "at": after.last_attempt_at,
+                    "retry": after.pending_retry_until,
+                    "interruptions": after.interruptions,
+                    "first_run": first_run,
+                    "cause": grounds.cause.value,
+                    "scheduled": grounds.scheduled,
+                    "key": self.key,
+                    "generations": _generations(group),
+                },
+            )
+        connection.execute("UPDATE meta SET value = max(value, ?) WHERE key = 'run'", (highest,))
+
+    def _write_ends(self, connection: sqlite3.Connection, ends: Iterable[Any]) -> None:
+        # Callbacks that returned at the same instant are written together, those that failed one by one.
+        for _, alike in groupby(ends, lambda end: end.at if end.error is None else id(end)):
+            group: list[End] = list(alike)
+            end = group[0]
+            generations = _generations(group)
+            self._keep_history(connection, generations, group)
+            if end.error is None:
+                connection.execute(
+                    "UPDATE states SET last_success_at = ?, pending_retry_until = NULL, failures = 0, "
+                    "interruptions = 0, run = NULL, run_cause = NULL, run_scheduled = NULL, written_by = ? "
+                    "WHERE generation IN (SELECT value FROM json_each(?))",
+                    (end.at, self.key, generations),
+                )
+            else:
+                connection.execute(
+                    "UPDATE states SET last_failure_at = ?, pending_retry_until = ?, failures = ?, "
+                    "interruptions = 0, run = NULL, run_cause = NULL, run_scheduled = NULL, written_by = ? "
+                    "WHERE generation = ?",
+                    (end.at, end.pending_retry_until, end.failures, self.key, end.task.generation),
+                )
+        self._trim_history(connection)
+
+    def _keep_history(self, connection: sqlite3.Connection, generations: str, ends: list[End]) -> None:
+        if not self.history:
+            return
+        end = ends[0]
+        outcome = "success" if end.error is None else "failure"
+        kept = connection.execute(
+            "INSERT INTO runs (run, generation, cause, scheduled, started_at, ended_at, outcome, error) "
+            "SELECT s.run, s.generation, s.run_cause, s.run_scheduled, s.last_attempt_at, ?, ?, ? "
+            "FROM json_each(?) AS j CROSS JOIN states AS s ON s.generation = j.value",
+            (end.at, outcome, end.error, generations),
+        ).rowcount
+        if kept == len(ends):
+            return
+        # Some declarations were withdrawn while they ran: their states are gone, history hears of the end all the same.
+        found = connection.execute(
+            "SELECT generation FROM states WHERE generation IN (SELECT value FROM json_each(?))", (generations,)
+        )
+        in_force = {generation for (generation,) in found}
+        connection.executemany(
+            "INSERT INTO runs (run, generation, cause, scheduled, started_at, ended_at, outcome, error) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                (
+                    each.run,
+                    each.task.generation,
+                    each.grounds.cause.value,
+                    each.grounds.scheduled,
+                    each.grounds.at,
+                    each.at,
+                    outcome,
+                    each.error,
+                )
+                for each in ends
+                if each.task.generation not in in_force
+            ),
+        )
+
+    def _trim_history(self, connection: sqlite3.Connection) -> None:
+        connection.execute("DELETE FROM runs WHERE seq <= (SELECT max(seq) FROM runs) - ?", (self.history,))
+
+    def _correct(self, connection: sqlite3.Connection, correction: Correction) -> None:
+        now, minute = correction.now, correction.minute
+        too_far = minute + MARK_TOLERANCE
+        connection.execute(
+            "UPDATE states SET served_through = ?, written_by = ? WHERE served_through > ?",
+            (minute, self.key, too_far),
+        )
+        connection.execute(
+            "UPDATE tasks SET known_since = ? WHERE retired_at IS NULL AND known_since > ?", (now, too_far * 1_000_000)
+        )
+        connection.execute(
+            "UPDATE states SET pending_retry_until = :now + 1000 * max(:shortest, t.delay_ms), written_by = :key "
+            "FROM tasks AS t WHERE t.generation = states.generation "
+            "AND pending_retry_until > :now + 1000 * max(:shortest, t.delay_ms)",
+            {"now": now, "shortest": SHORTEST_DELAY, "key": self.key},
+        )
+
+
+def _generation(task: Task) -> int:
+    return task.generation
+
+
+def _generations(changes: Sequence[Start] | Sequence[End]) -> str:
+    return f"[{','.join([str(change.task.generation) for change in changes])}]"

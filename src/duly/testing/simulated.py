@@ -1,0 +1,324 @@
+"""A host whose time passes when told, and that can die at will: the real scheduler and store, without the wait.
+
+Only time and death are simulated. The host works in any running event loop: the scheduler sees time through its clock
+alone, store calls and blocking callbacks run inline, without threads, so a run is deterministic. The store is a real
+SQLite file, written without waiting for the disk: a simulated death is a process's, and the operating system lives on.
+"""
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import Callable
+from datetime import datetime, timedelta, tzinfo
+from heapq import heappop, heappush
+from itertools import count
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, NoReturn
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from duly.clock import breathe
+from duly.core.moments import MICROSECONDS, Instant, as_datetime, instant_of
+from duly.events import Event, PollCompleted, PollStarted
+from duly.host import Host
+from duly.scheduler import Scheduler, scheduler_on
+from duly.stores.port import Store
+from duly.stores.sqlite import DEFAULT_HISTORY, SqliteStore
+from duly.stores.worker import Inline
+
+_IDLE_ROUNDS: Final = 10
+"""Rounds of the event loop without any sign of life after which what still runs counts as waiting for something else.
+
+No chain inside the scheduler is as long between two looks at the clock or the store."""
+
+_ROUNDS_MAX: Final = 1_000_000
+_THREADS: Final = 8
+_POLLS: Final[frozenset[type[Event]]] = frozenset({PollStarted, PollCompleted})
+
+
+class _SimulatedClock:
+    """Wall time, passing time, and who sleeps until when."""
+
+    def __init__(self, wall: Instant, zone: tzinfo) -> None:
+        self.wall = wall
+        self.passed = 0  # microseconds
+        self.signs_of_life = 0
+        self._zone = zone
+        self._sleepers: list[tuple[int, int, asyncio.Event, list[bool]]] = []
+        self._tickets = count()
+
+    def now(self) -> Instant:
+        self.signs_of_life += 1
+        return self.wall
+
+    def elapsed(self) -> float:
+        return self.passed / MICROSECONDS
+
+    def zone(self) -> tzinfo:
+        return self._zone
+
+    async def sleep_until(self, instant: int, wake: asyncio.Event) -> None:
+        await self.sleep(instant - self.wall, wake)
+
+    async def sleep(self, microseconds: int, wake: asyncio.Event) -> None:
+        """Sleep for a stretch of passing time, or until woken."""
+        self.signs_of_life += 1
+        if wake.is_set() or microseconds <= 0:
+            await breathe()
+            return
+        asleep = [True]
+        heappush(self._sleepers, (self.passed + microseconds, next(self._tickets), wake, asleep))
+        try:
+            await wake.wait()
+        finally:
+            asleep[0] = False
+            self.signs_of_life += 1
+
+    def next_alarm(self) -> int | None:
+        """When the next sleeper wants to be woken, in passing time."""
+        while self._sleepers and not self._sleepers[0][3][0]:
+            heappop(self._sleepers)
+        return self._sleepers[0][0] if self._sleepers else None
+
+    def pass_by(self, microseconds: int) -> None:
+        """Let time pass, and wake whoever slept until now."""
+        self.wall = Instant(self.wall + microseconds)
+        self.passed += microseconds
+        while (alarm := self.next_alarm()) is not None and alarm <= self.passed:
+            _, _, wake, asleep = heappop(self._sleepers)
+            asleep[0] = False
+            wake.set()
+
+
+class _InlinePool:
+    """Blocking callbacks, called where they stand: they take no simulated time."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    async def run(self, callback: Callable[[], Any]) -> Any:
+        return callback()
+
+    def close(self, *, wait: bool) -> None:
+        """There is nothing to close."""
+
+
+class SimulatedHost:
+    """A computer in a test: a clock you move, a disk that survives, a process you can kill.
+
+    ```python
+    async with SimulatedHost("2024-03-31T01:50", "Europe/Berlin") as host:
+        scheduler = host.scheduler()
+        await scheduler.initialize([("report", "30 2 * * *", report, timedelta(minutes=5))])
+        await host.advance(days=1)
+    ```
+
+    `at` and every `when` are ISO text or a `datetime`; naive ones are meant in `tz`, a zone name or a `tzinfo`. `store`
+    is a path that outlives the host; by default the disk is gone with it. `events` lists every event of every scheduler
+    on this host, except the two that each poll makes.
+    """
+
+    def __init__(self, at: str | datetime, tz: str | tzinfo, store: str | Path | Store | None = None) -> None:
+        self._zone = _zone(tz)
+        self._clock = _SimulatedClock(instant_of(self._moment(at)), self._zone)
+        self._given_store = store
+        self._folder: str | None = None
+        self._identifiers = count(1)
+        self._host = Host(
+            clock=self._clock,
+            new_identifier=lambda: f"{next(self._identifiers):032x}",
+            new_pool=_InlinePool,
+            default_threads=_THREADS,
+            new_worker=Inline,
+            eager=False,
+        )
+        self._schedulers: list[Scheduler] = []
+        self._inside = False
+        self.events: list[Event] = []
+
+    async def __aenter__(self) -> "SimulatedHost":
+        if self._given_store is None:
+            self._folder = tempfile.mkdtemp(prefix="duly-simulated-")
+        self._inside = True
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.crash()
+        self._inside = False
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    # --- what there is -----------------------------------------------------------------------------------------------
+
+    @property
+    def now(self) -> datetime:
+        """The wall clock, in the host's zone."""
+        return as_datetime(self._clock.wall, self._zone)
+
+    def scheduler(self, store: str | Path | Store | None = None, **options: Any) -> Scheduler:
+        """A `Scheduler` on this host's clock and disk, with `Scheduler`'s own options but `clock`."""
+        if not self._inside:
+            raise RuntimeError("use the host as an async context manager: `async with SimulatedHost(...) as host:`")
+        if "clock" in options:
+            raise TypeError("a scheduler on a simulated host has the host's clock; leave `clock` out")
+        theirs = options.pop("on_event", None)
+
+        def on_event(event: Event) -> None:
+            if type(event) not in _POLLS:
+                self.events.append(event)
+            if theirs is not None:
+                theirs(event)
+
+        place = store if store is not None else self._store_place()
+        if isinstance(place, str | Path):
+            history = options.get("history", DEFAULT_HISTORY)
+            place = SqliteStore(place, history=history, worker=Inline(), synchronous="OFF")
+        unheard = _POLLS if theirs is None else frozenset[type[Event]]()
+        scheduler = scheduler_on(self._host, place, unheard=unheard, on_event=on_event, **options)
+        self._schedulers.append(scheduler)
+        return scheduler
+
+    def _store_place(self) -> str | Path | Store:
+        if self._given_store is not None:
+            return self._given_store
+        assert self._folder is not None
+        return Path(self._folder) / "duly.db"
+
+    # --- what happens ------------------------------------------------------------------------------------------------
+
+    async def advance(self, **duration: float) -> None:
+        """Let time pass, with `timedelta`'s keywords; everything due runs, and settles, at its own instant.
+
+        `advance()` of nothing lets the host settle.
+        """
+        await self._let_pass(_microseconds("advance", duration))
+
+    async def advance_to(self, when: str | datetime) -> None:
+        """Let time pass until the wall clock shows `when`."""
+        microseconds = instant_of(self._moment(when)) - self._clock.wall
+        if microseconds < 0:
+            raise ValueError(f"{when} is in the past of {self.now}; time passes forward, set_clock() moves it back")
+        await self._let_pass(microseconds)
+
+    async def jump(self, **duration: float) -> None:
+        """One leap of wall clock and passing time, as after a suspend or a freeze; then settle."""
+        microseconds = _microseconds("jump", duration)
+        await self._settle()
+        self._clock.pass_by(microseconds)
+        await self._settle()
+
+    async def set_clock(self, when: str | datetime) -> None:
+        """Set the wall clock, also back; no time passes, so a scheduler notices at its next look, within a minute."""
+        self._require_inside()
+        self._clock.wall = instant_of(self._moment(when))
+        await self._settle()
+
+    async def sleep(self, seconds: float) -> None:
+        """For callbacks: work that takes this long, in passing time."""
+        if not seconds >= 0:
+            raise ValueError(f"sleep takes a number of seconds that is not negative, got {seconds!r}")
+        await self._clock.sleep(int(seconds * MICROSECONDS), asyncio.Event())
+
+    async def crash(self) -> None:
+        """The process dies now: running callbacks vanish, nothing more is recorded, the disk keeps what was durable.
+
+        Schedulers made before are dead; `host.scheduler()` makes one as a new process would.
+        """
+        dead, self._schedulers = self._schedulers, []
+        tasks: list[asyncio.Task[Any]] = []
+        for scheduler in dead:
+            calls = list(scheduler._calls)
+            loop, scheduler._loop = scheduler._loop, None
+            if loop is not None:
+                tasks += loop.abandon()
+            else:
+                scheduler._store.abandon()
+            for call in calls:
+                call.cancel()
+            tasks += calls
+            scheduler.initialize = scheduler.stop = _dead  # type: ignore[assignment]  # that process is gone
+        current = asyncio.current_task()
+        # Callbacks may resist their cancellation; a dead process does not wait for them.
+        for _ in range(_IDLE_ROUNDS):
+            if all(task.done() or task is current for task in tasks):
+                break
+            await breathe()
+
+    # --- how it is done ----------------------------------------------------------------------------------------------
+
+    async def _let_pass(self, microseconds: int) -> None:
+        self._require_inside()
+        goal = self._clock.passed + microseconds
+        await self._settle()
+        while (alarm := self._clock.next_alarm()) is not None and alarm <= goal:
+            self._clock.pass_by(max(0, alarm - self._clock.passed))
+            await self._settle()
+        self._clock.pass_by(max(0, goal - self._clock.passed))
+        await self._settle()
+        for _ in range(_IDLE_ROUNDS):
+            await breathe()  # the test's own tasks, too, hear of what has happened
+
+    async def _settle(self) -> None:
+        """Wait until nothing of any scheduler is ready."""
+        self._require_inside()
+        idle = 0
+        for _ in range(_ROUNDS_MAX):
+            if all(_is_quiet(scheduler) for scheduler in self._schedulers):
+                return
+            before = self._clock.signs_of_life
+            await breathe()
+            idle = idle + 1 if self._clock.signs_of_life == before else 0
+            if idle >= _IDLE_ROUNDS:
+                return
+        raise RuntimeError("the host does not settle: something runs on and on without any time passing")
+
+    def _require_inside(self) -> None:
+        if not self._inside:
+            raise RuntimeError("use the host as an async context manager: `async with SimulatedHost(...) as host:`")
+
+    def _moment(self, when: str | datetime) -> datetime:
+        if isinstance(when, str):
+            try:
+                when = datetime.fromisoformat(when)
+            except ValueError as cause:
+                raise ValueError(f"not an ISO 8601 moment: {when!r} (for example 2024-03-31T01:50)") from cause
+        if not isinstance(when, datetime):
+            raise TypeError(f"a moment is ISO text or a datetime, got {type(when).__name__}")
+        return when.replace(tzinfo=self._zone) if when.tzinfo is None else when
+
+
+def _is_quiet(scheduler: Scheduler) -> bool:
+    """Whether a scheduler surely has nothing to do until time passes; a living run leaves that open."""
+    if scheduler._calls:
+        return False
+    loop = scheduler._loop
+    if loop is None:
+        return True
+    return loop.parked and not loop.wake.is_set() and not loop.journal.busy and not loop.runs
+
+
+async def _dead(*_: object) -> NoReturn:
+    raise RuntimeError("this scheduler died in host.crash(); make another with host.scheduler()")
+
+
+def _microseconds(verb: str, duration: dict[str, float]) -> int:
+    try:
+        microseconds = timedelta(**duration) // timedelta(microseconds=1)
+    except TypeError as cause:
+        raise TypeError(f"{verb}() takes timedelta's keywords, such as minutes=5: {cause}") from None
+    if microseconds < 0:
+        raise ValueError(f"{verb}() moves time forward; set_clock() moves the wall clock back")
+    return microseconds
+
+
+def _zone(tz: str | tzinfo) -> tzinfo:
+    if isinstance(tz, tzinfo):
+        return tz
+    if not isinstance(tz, str):
+        raise TypeError(f"tz is a zone name or a tzinfo, got {type(tz).__name__}")
+    try:
+        return ZoneInfo(tz)
+    except (ZoneInfoNotFoundError, ValueError) as cause:
+        raise ValueError(f"no such time zone: {tz!r} (for example Europe/Berlin)") from cause
