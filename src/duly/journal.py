@@ -5,7 +5,7 @@ it is durable: a fault of the store is reported, delays what waits for it, and l
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from duly.clock import Clock
@@ -35,7 +35,7 @@ class Journal:
         *,
         first_number: int,
         starts_allowed: Callable[[], bool],
-        ended: Callable[[Sequence[End]], None],
+        ended: Callable[[Sequence[End]], Awaitable[None]],
     ) -> None:
         self._store = store
         self._clock = clock
@@ -109,15 +109,14 @@ class Journal:
         if not batch:
             return
         self._writing = True
-        try:
-            refused = await self._write(batch)
-        finally:
-            self._writing = False
+        refused = await self._write(batch)
         for changes, answer in granted:
             if not answer.done():
                 answer.set_result([each for each in changes if isinstance(each, Start) and each not in refused])
         if ends:
-            self._ended(ends)
+            await self._ended(ends)
+        # Only now: who waits for the journal to drain waits for all of this.
+        self._writing = False
 
     async def _write(self, batch: Sequence[Change]) -> set[Start]:
         number = self.next_number()

@@ -1,42 +1,24 @@
-"""Wait, decide, commit, launch; run callbacks and settle their outcomes.
+"""Wait, decide, commit, launch; and settle what the callbacks came to.
 
 The one order that survives a crash: a start is durable before its callback begins, an end is durable before the task
 may start again, and the agenda changes only after the commit.
 """
 
 import asyncio
-import inspect
-from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Final
 
-from duly.clock import SLICE_SECONDS, Clock, breathe, in_slices
+from duly.clock import Clock, in_slices
 from duly.core.agenda import Agenda, Slots, decide
-from duly.core.moments import MICROSECONDS, Instant, as_datetime, begin, minute_of
-from duly.core.registration import Kind
-from duly.core.task import (
-    AwaitingRetry,
-    Correction,
-    End,
-    Running,
-    Start,
-    Task,
-    corrected,
-    fail,
-    succeed,
-)
-from duly.events import (
-    ClockJumped,
-    PollCompleted,
-    PollingStarted,
-    PollingStopped,
-    PollStarted,
-)
+from duly.core.moments import MICROSECONDS, Instant, Minute, as_datetime, begin
+from duly.core.task import AwaitingRetry, AwaitingRun, Correction, End, Running, Task, corrected, fail, succeed
+from duly.events import ClockJumped, PollCompleted, PollingStarted, PollingStopped, PollStarted
+from duly.execution import Execution
 from duly.host import Host
 from duly.journal import Journal
 from duly.reports import Reports, error_text
-from duly.runs import Pool, Run, inside
+from duly.runs import Run
 from duly.sink import Sink
 from duly.stores.port import Store
 
@@ -78,11 +60,7 @@ class Loop:
         self._sink = sink
         self._reports = Reports(sink)
         self._next_run = first_run
-        self._key = scheduler_key
         self._max_concurrency = max_concurrency
-        self._timeout = None if run_timeout is None else run_timeout.total_seconds()
-        self._pool: Pool = host.new_pool(pool_size)
-        self._owner = owner
         self._stopping = stopping
         self._torn_down = torn_down
         self.journal = Journal(
@@ -91,12 +69,21 @@ class Loop:
         self.wake = asyncio.Event()
         self.parked = False
         """Asleep until the next look: nothing is ready, and nothing is being decided."""
-        self._runs: dict[Task, Run] = {}
+        self.execution = Execution(
+            host,
+            pool_size=pool_size,
+            run_timeout=run_timeout,
+            owner=owner,
+            scheduler_key=scheduler_key,
+            record=self._record_end,
+            recorded=self._recorded,
+            tearing_down=lambda: self.tearing_down,
+            wake=self.wake.set,
+        )
         self._strays: dict[str, Run] = {}
-        self._threads_used = 0
-        self._all_ended = asyncio.Event()
-        self._all_ended.set()
-        self._deadlines: deque[tuple[float, Run]] = deque()
+        """Runs whose declaration has been withdrawn, by name: whoever takes the name waits for them."""
+        self._owes = False
+        self._last_success: tuple[Running | None, Instant, AwaitingRun] = (None, Instant(0), AwaitingRun(Minute(0)))
         self._closing = False
         self._polling = False
         self._seen_now = self._clock.now()
@@ -118,24 +105,13 @@ class Loop:
         """Whether the event loop is going away without a stop()."""
         return self._main is not None and (self._main.cancelling() > 0 or self._main.cancelled())
 
-    @property
-    def runs(self) -> Sequence[Run]:
-        """The living runs."""
-        return list(self._runs.values())
-
     async def shutdown(self) -> Exception | None:
         """End the loop: running callbacks end, their ends are recorded. Returns the fault that kept any from it."""
         self._closing = True
         self.wake.set()
         if self._main is not None:
             await self._main
-        while self._runs:
-            # The journal takes a run off when its end is durable; until its callback returns there is no hurry.
-            await self._all_ended.wait()
-            fault = await self._drain()
-            if fault is not None:
-                self._finish(abandon=True)
-                return fault
+        await self.execution.all_returned.wait()
         fault = await self._drain()
         self._finish(abandon=fault is not None)
         if fault is None:
@@ -143,6 +119,7 @@ class Loop:
         return fault
 
     async def _drain(self) -> Exception | None:
+        """Wait until everything is durable, for at most 30 s after the last callback returned (SPEC 4.3)."""
         self.journal.hurry()
         give_up_at = self._clock.elapsed() + STOP_PATIENCE_SECONDS
         while self.journal.busy:
@@ -154,7 +131,7 @@ class Loop:
 
     def _finish(self, *, abandon: bool) -> None:
         self._writer.cancel()
-        self._pool.close(wait=not abandon)
+        self.execution.close(wait=not abandon)
         if abandon:
             self._store.abandon()
 
@@ -164,11 +141,7 @@ class Loop:
         Returns what has been told to end and may take another round of the event loop to do so.
         """
         self._closing = True
-        tasks = [self._writer]
-        for run in self._runs.values():
-            run.ended = True
-            if run.work is not None:
-                tasks.append(run.work)
+        tasks = [self._writer, *self.execution.drop()]
         if self._main is not None:
             tasks.append(self._main)
         self._finish(abandon=True)
@@ -210,7 +183,7 @@ class Loop:
             if tell:
                 milliseconds = (self._clock.elapsed() - begun) * 1000
                 self._sink.emit(PollCompleted(as_datetime(now, self.agenda.zone), evaluated, executed, milliseconds))
-        self._enforce_timeouts()
+        self.execution.enforce_timeouts()
         if self._closing:
             return
         self.parked = True
@@ -222,14 +195,11 @@ class Loop:
 
     def _next_look(self) -> Instant:
         now = Instant(self._clock.now())
-        looks = [Instant(begin(minute_of(now, self.agenda.zone)) + 60 * MICROSECONDS)]
+        looks = [Instant(begin(self.agenda.minute(now)) + 60 * MICROSECONDS)]
         if not self._stopping() and (timer := self.agenda.next_timer()) is not None:
             looks.append(timer)
-        while self._deadlines and self._deadlines[0][1].ended:
-            self._deadlines.popleft()
-        if self._deadlines:
-            left = self._deadlines[0][0] - self._clock.elapsed()
-            looks.append(Instant(now + int(left * MICROSECONDS) + 1))
+        if (deadline := self.execution.next_deadline()) is not None:
+            looks.append(Instant(now + int((deadline - self._clock.elapsed()) * MICROSECONDS) + 1))
         return max(now, min(looks))
 
     async def _watch_clock(self) -> None:
@@ -250,7 +220,7 @@ class Loop:
                 await in_slices(self._clock, self.agenda.rebuild(Instant(now)))
 
     async def _correct(self, now: Instant) -> None:
-        minute = minute_of(now, self.agenda.zone)
+        minute = self.agenda.minute(now)
         too_far = any(corrected(task.state, now, minute, task.delay) is not task.state for task in self.agenda.tasks())
         if too_far:
             await self.journal.commit([Correction(now, minute)])
@@ -260,8 +230,8 @@ class Loop:
         return not self._stopping() and not self._closing
 
     def _slots(self) -> Slots:
-        total = None if self._max_concurrency is None else self._max_concurrency - len(self._runs)
-        return Slots(total, self._pool.size - self._threads_used)
+        total = None if self._max_concurrency is None else self._max_concurrency - len(self.execution.runs)
+        return Slots(total, self.execution.free_threads)
 
     async def _start_owed(self) -> tuple[int, int]:
         """Start all that is owed and has a slot, chunk by chunk: one is launched while the next is being committed."""
@@ -282,156 +252,81 @@ class Loop:
                         break
                     self._next_run += len(decision.starts)
                     commit = self.journal.submit(decision.starts) if decision.starts else None
-                    await self._launch(launching)
+                    await self.execution.launch(launching)
                     launching = []
                     granted = await commit if commit is not None else []
                     if granted is None:
                         break
                     self.agenda.apply(decision, granted)
-                    launching = self._admit(granted)
+                    launching = self.execution.admit(granted)
                 evaluated += decision.evaluated
                 executed += len(granted)
-                self._reports.starts(decision, granted, self._runs, self.agenda, self.active_since)
+                self._reports.starts(decision, granted, self.execution.runs, self.agenda, self.active_since)
         finally:
             # Durable starts are called whatever happens here, unless the event loop itself is going away.
             if not self.tearing_down:
-                await self._launch(launching)
+                await self.execution.launch(launching)
         return evaluated, executed
 
-    # --- running -----------------------------------------------------------------------------------------------------
-
-    def _admit(self, granted: Sequence[Start]) -> list[Run]:
-        elapsed = self._clock.elapsed()
-        runs = []
-        for start in granted:
-            run = Run(start.task, start.run, start.grounds, self._owner, elapsed)
-            start.task.written_by = self._key
-            self._runs[start.task] = run
-            if run.kind is Kind.THREAD:
-                self._threads_used += 1
-            runs.append(run)
-        if runs:
-            self._all_ended.clear()
-        return runs
-
-    async def _launch(self, runs: Sequence[Run]) -> None:
-        event_loop = asyncio.get_running_loop()
-        begun = self._clock.elapsed()
-        for index, run in enumerate(runs):
-            if self._timeout is not None:
-                run.begun = self._clock.elapsed()
-                self._deadlines.append((run.begun + self._timeout, run))
-            work = self._run_blocking(run) if run.kind is Kind.THREAD else self._run_on_loop(run)
-            if self._host.eager:
-                run.work = asyncio.Task(work, loop=event_loop, eager_start=True)  # type: ignore[call-arg]
-            else:
-                run.work = event_loop.create_task(work)
-            if index % 32 == 31 and self._clock.elapsed() - begun > SLICE_SECONDS:
-                await breathe()
-                begun = self._clock.elapsed()
-
-    async def _run_on_loop(self, run: Run) -> None:
-        run.outer = inside.get()
-        inside.set(run)
-        run.cancellable = True
-        error: BaseException | None = None
-        try:
-            await run.task.callback()
-        except GeneratorExit:
-            raise  # the event loop is gone
-        except BaseException as raised:
-            error = raised
-        await self._conclude(run, error)
-
-    async def _run_blocking(self, run: Run) -> None:
-        run.outer = inside.get()
-        inside.set(run)
-        error: BaseException | None = None
-        try:
-            outcome = await self._pool.run(run.task.callback)
-            if inspect.isawaitable(outcome):
-                run.cancellable = True
-                if run.timed_out:
-                    raise TimeoutError("run_timeout passed")
-                await outcome
-        except GeneratorExit:
-            raise
-        except BaseException as raised:
-            error = raised
-        await self._conclude(run, error)
-
-    async def _conclude(self, run: Run, error: BaseException | None) -> None:
-        """The callback is over: have its end recorded, unless the event loop is going away (SPEC 3.11)."""
-        if run.ended or (isinstance(error, asyncio.CancelledError) and self.tearing_down):
-            return
-        run.ended = True
-        run.duration_ms = (self._clock.elapsed() - run.begun) * 1000
-        if run.timed_out:
-            limit = timedelta(seconds=self._timeout or 0)
-            late = TimeoutError(f"run_timeout of {limit} passed")
-            late.__cause__ = error if not isinstance(error, asyncio.CancelledError) else None
-            error = late
-        self._record_end(run, error)
-        if isinstance(error, KeyboardInterrupt):
-            # Recorded first, then out of the loop, as the person at the keyboard asked.
-            self.journal.drained.clear()
-            await self._clock.sleep_until(self._clock.now() + MICROSECONDS, self.journal.drained)
-            raise error
+    # --- settling ----------------------------------------------------------------------------------------------------
 
     def _record_end(self, run: Run, error: BaseException | None) -> None:
-        at = Instant(self._clock.now())
+        """A callback is over: its end goes to the journal."""
+        now = self._clock.now()
+        # In whole milliseconds, but never before its start: runs that end together share one state, and one statement.
+        at = Instant(max(now - now % 1000, run.started_at) if now >= run.started_at else now)
         task, state = run.task, run.task.state
         if error is None:
             self.journal.record(End(task, run.number, run.grounds, at))
             return
-        run.error = error
         retry_at, failures = None, 0
         if isinstance(state, Running):
             after = fail(state, at, task.delay)
             retry_at, failures = after.pending_retry_until, after.failures
         self.journal.record(End(task, run.number, run.grounds, at, error_text(error), retry_at, failures))
 
-    def _enforce_timeouts(self) -> None:
-        elapsed = self._clock.elapsed()
-        while self._deadlines and self._deadlines[0][0] <= elapsed:
-            _, run = self._deadlines.popleft()
-            if not run.ended:
-                run.timed_out = True
-                if run.cancellable and run.work is not None:
-                    run.work.cancel()
+    async def _recorded(self) -> None:
+        """Wait, not for long, until what was recorded is durable."""
+        self.journal.drained.clear()
+        await self._clock.sleep_until(self._clock.now() + MICROSECONDS, self.journal.drained)
 
-    # --- settling ----------------------------------------------------------------------------------------------------
-
-    def _settle(self, ends: Sequence[End]) -> None:
+    async def _settle(self, ends: Sequence[End]) -> None:
         """Ends are durable: their tasks may start again."""
-        now = Instant(self._clock.now())
-        owes = False
-        for end in ends:
-            task = end.task
-            run = self._runs.pop(task)
-            if run.kind is Kind.THREAD:
-                self._threads_used -= 1
-            state = task.state
-            if isinstance(state, Running):
-                task.state = succeed(state, end.at) if end.error is None else fail(state, end.at, task.delay)
-                owes |= self.agenda.review(task, now) or isinstance(task.state, AwaitingRetry)
-            elif self._strays.get(task.name) is run:
-                del self._strays[task.name]
-                if run.successor is not None:
-                    run.successor.predecessor_runs = False
-                    owes |= self.agenda.review(run.successor, now)
-            self._reports.end(run, end, self.agenda.zone)
-        if owes or self.agenda.waiting:
+        await in_slices(self._clock, map(self._settle_one, ends))
+        if self._owes or self.agenda.waiting:
+            self._owes = False
             self.wake.set()
-        if not self._runs:
-            self._all_ended.set()
+
+    def _settle_one(self, end: End) -> None:
+        task, state = end.task, end.task.state
+        now = Instant(self._clock.now())
+        run = self.execution.release(task)
+        if isinstance(state, Running):
+            task.state = self._after(state, end)
+            self._owes |= self.agenda.review(task, now) or isinstance(task.state, AwaitingRetry)
+        elif self._strays.get(task.name) is run:
+            del self._strays[task.name]
+            if run.successor is not None:
+                run.successor.predecessor_runs = False
+                self._owes |= self.agenda.review(run.successor, now)
+        self._reports.end(run, end, self.agenda.zone)
+
+    def _after(self, state: Running, end: End) -> AwaitingRun | AwaitingRetry:
+        if end.error is not None:
+            return fail(state, end.at, end.task.delay)
+        # States are values: tasks that started and ended together share them, in memory as in thought.
+        before, at, after = self._last_success
+        if before is not state or at != end.at:
+            after = succeed(state, end.at)
+            self._last_success = (state, end.at, after)
+        return after
 
     # --- re-initialisation -------------------------------------------------------------------------------------------
 
     def withdraw(self, tasks: Sequence[Task]) -> None:
         """Declarations are gone: their runs go on, and whoever takes the name waits for them (SPEC 5.3)."""
         for task in tasks:
-            run = self._runs.get(task)
+            run = self.execution.runs.get(task)
             if run is not None:
                 self._strays[task.name] = run
             elif task.predecessor_runs:

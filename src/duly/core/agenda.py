@@ -15,7 +15,7 @@ from itertools import count
 from typing import Final, NamedTuple
 
 from duly.core.cron import CronExpression
-from duly.core.moments import Instant, Minute, begin, minute_of
+from duly.core.moments import MICROSECONDS, Instant, Minute, begin, minute_of
 from duly.core.occurrences import latest_until, next_after
 from duly.core.registration import Kind
 from duly.core.task import (
@@ -113,6 +113,16 @@ class Agenda:
         self._timers: list[tuple[Instant, int, Task, AwaitingRetry | Interrupted]] = []
         self._queues: dict[Kind, _Queue] = {Kind.LOOP: [], Kind.THREAD: []}
         self._tickets = count()
+        self._minute = Minute(0)
+        self._minute_begins = self._minute_ends = Instant(0)
+
+    def minute(self, now: Instant) -> Minute:
+        """The minute that contains `now`; computed once, because it is asked for every start and end."""
+        if not self._minute_begins <= now < self._minute_ends:
+            self._minute = minute_of(now, self.zone)
+            self._minute_begins = begin(self._minute)
+            self._minute_ends = Instant(self._minute_begins + 60 * MICROSECONDS)
+        return self._minute
 
     # --- who is in it ------------------------------------------------------------------------------------------------
 
@@ -124,7 +134,7 @@ class Agenda:
 
     def enter(self, tasks: Iterable[Task], now: Instant) -> Iterator[None]:
         """Add tasks; what they owe already is queued, longest owed first. Yields so that others may work."""
-        minute = minute_of(now, self.zone)
+        minute = self.minute(now)
         waiting: dict[tuple[str, Kind, Minute], list[Task]] = {}
         for task in tasks:
             group = self._groups.get(task.expression.text)
@@ -175,7 +185,9 @@ class Agenda:
 
     def rebuild(self, now: Instant, *, zone: tzinfo | None = None) -> Iterator[None]:
         """Compute everything anew: the clock went back, or the zone changed. Yields so that others may work."""
-        self.zone = self.zone if zone is None else zone
+        if zone is not None:
+            self.zone = zone
+            self._minute_ends = self._minute_begins  # minutes may begin elsewhere there
         tasks = list(self.tasks())
         self._groups.clear()
         self._calendar.clear()
@@ -186,7 +198,7 @@ class Agenda:
 
     def correct(self, now: Instant) -> int:
         """Apply SPEC 2.5 to every state after the clock was set back; returns how many were too far ahead."""
-        minute = minute_of(now, self.zone)
+        minute = self.minute(now)
         changed = 0
         for task in self.tasks():
             state = corrected(task.state, now, minute, task.delay)
@@ -199,7 +211,7 @@ class Agenda:
 
     def notice(self, now: Instant) -> None:
         """Move what has come due, or ripe, into the queues."""
-        minute = minute_of(now, self.zone)
+        minute = self.minute(now)
         while self._calendar and self._calendar[0][0] <= minute:
             due, _, group = heappop(self._calendar)
             if self._groups.get(group.expression.text) is not group:
@@ -234,7 +246,7 @@ class Agenda:
         group = self._groups.get(task.expression.text)
         if group is None:
             return False  # a rebuild is under way, and will come to it
-        owed = group.owed(task.state.served_through, minute_of(now, self.zone), self.zone)
+        owed = group.owed(task.state.served_through, self.minute(now), self.zone)
         if owed is not None:
             self._queue(task.kind, begin(owed.earliest), Wave((task,), group))
         return owed is not None
@@ -291,7 +303,7 @@ def decide(agenda: Agenda, now: Instant, slots: Slots, *, limit: int, first_run:
     `evaluated` is not 0 there may be more to find: apply the decision and decide again.
     """
     decision = Decision(now)
-    minute = minute_of(now, agenda.zone)
+    minute = agenda.minute(now)
     room = limit if slots.total is None else min(limit, slots.total)
     walks = [_Walk(agenda, kind, slots.of(kind)) for kind in Kind]
     while True:

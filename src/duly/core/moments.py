@@ -37,8 +37,12 @@ def begin(minute: Minute) -> Instant:
 
 
 def as_datetime(instant: int, zone: tzinfo) -> datetime:
-    """An instant as an aware datetime in a zone."""
-    return (EPOCH + timedelta(microseconds=instant)).astimezone(zone)
+    """An instant as an aware datetime in a zone; in UTC where the calendar of the zone has ended (SPEC 3.6)."""
+    when = EPOCH + timedelta(microseconds=instant)
+    try:
+        return when.astimezone(zone)
+    except OverflowError:
+        return when
 
 
 def minute_of(instant: Instant, zone: tzinfo) -> Minute:

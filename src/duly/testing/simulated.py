@@ -296,7 +296,7 @@ def _is_quiet(scheduler: Scheduler) -> bool:
     loop = scheduler._loop
     if loop is None:
         return True
-    return loop.parked and not loop.wake.is_set() and not loop.journal.busy and not loop.runs
+    return loop.parked and not loop.wake.is_set() and not loop.journal.busy and not loop.execution.runs
 
 
 async def _dead(*_: object) -> NoReturn:

@@ -1,0 +1,194 @@
+"""Runs callbacks: admits durable starts, calls them on the loop or in a thread, and hears how each one ended."""
+
+import asyncio
+import inspect
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
+
+from duly.clock import SLICE_SECONDS, Clock, breathe
+from duly.core.registration import Kind
+from duly.core.task import Start, Task
+from duly.host import Host
+from duly.runs import Pool, Run, inside
+
+
+class Execution:
+    """The living runs of one scheduler."""
+
+    def __init__(
+        self,
+        host: Host,
+        *,
+        pool_size: int,
+        run_timeout: timedelta | None,
+        owner: object,
+        scheduler_key: int,
+        record: Callable[[Run, BaseException | None], None],
+        recorded: Callable[[], Awaitable[None]],
+        tearing_down: Callable[[], bool],
+        wake: Callable[[], None],
+    ) -> None:
+        self.runs: dict[Task, Run] = {}
+        """Those whose end is not durable yet; a task has one at most."""
+        self.all_returned = asyncio.Event()
+        """Set while no callback is under way."""
+        self.all_returned.set()
+        self._under_way = 0
+        self._threads_used = 0
+        self._clock: Clock = host.clock
+        self._eager = host.eager
+        self._pool: Pool = host.new_pool(pool_size)
+        self._timeout = run_timeout
+        self._owner = owner
+        self._key = scheduler_key
+        self._record = record
+        self._recorded = recorded
+        self._tearing_down = tearing_down
+        self._wake = wake
+        self._deadlines: deque[tuple[float, Run]] = deque()
+
+    @property
+    def free_threads(self) -> int:
+        """How many blocking callbacks may begin."""
+        return self._pool.size - self._threads_used
+
+    def admit(self, granted: Sequence[Start]) -> list[Run]:
+        """Starts are durable: from here on they are running, and stop() waits for them."""
+        elapsed = self._clock.elapsed()
+        admitted = []
+        for start in granted:
+            task = start.task
+            run = self.runs[task] = Run(task, start.run, start.grounds, self._owner, elapsed)
+            task.written_by = self._key
+            if run.kind is Kind.THREAD:
+                self._threads_used += 1
+            admitted.append(run)
+        if admitted:
+            self._under_way += len(admitted)
+            self.all_returned.clear()
+        return admitted
+
+    async def launch(self, runs: Sequence[Run]) -> None:
+        """Call them, in slices, so that others have their turn."""
+        event_loop = asyncio.get_running_loop()
+        begun = self._clock.elapsed()
+        for index, run in enumerate(runs):
+            work = self._run_blocking(run) if run.kind is Kind.THREAD else self._run_on_loop(run)
+            if self._eager:
+                run.work = asyncio.Task(work, loop=event_loop, eager_start=True)  # type: ignore[call-arg]
+            else:
+                run.work = event_loop.create_task(work)
+            if index % 32 == 31 and self._clock.elapsed() - begun > SLICE_SECONDS:
+                await breathe()
+                begun = self._clock.elapsed()
+
+    def release(self, task: Task) -> Run:
+        """A run's end is durable: its task, and its slot, are free."""
+        run = self.runs.pop(task)
+        if run.kind is Kind.THREAD:
+            self._threads_used -= 1
+        return run
+
+    # --- one run -----------------------------------------------------------------------------------------------------
+
+    async def _run_on_loop(self, run: Run) -> None:
+        self._enter(run)
+        run.cancellable = True
+        error: BaseException | None = None
+        try:
+            await run.task.callback()
+        except BaseException as raised:
+            error = raised
+        await self._conclude(run, error)
+
+    async def _run_blocking(self, run: Run) -> None:
+        self._enter(run)
+        error: BaseException | None = None
+        try:
+            outcome = await self._pool.run(run.task.callback)
+            if inspect.isawaitable(outcome):
+                await self._await_outcome(run, outcome)
+        except BaseException as raised:
+            error = raised
+        await self._conclude(run, error)
+
+    async def _await_outcome(self, run: Run, outcome: Awaitable[object]) -> None:
+        """What a blocking callback hands back is awaited on the loop, unless its time is up already."""
+        if run.timed_out:
+            if inspect.iscoroutine(outcome):
+                outcome.close()
+            return
+        run.cancellable = True
+        await outcome
+
+    def _enter(self, run: Run) -> None:
+        run.outer = inside.get()
+        inside.set(run)
+        if self._timeout is not None:
+            run.begun = self._clock.elapsed()
+            if not self._deadlines:
+                self._wake()  # the loop may be asleep for longer
+            self._deadlines.append((run.begun + self._timeout.total_seconds(), run))
+
+    async def _conclude(self, run: Run, error: BaseException | None) -> None:
+        """The callback is over: have its end recorded, unless the event loop is going away (SPEC 3.11)."""
+        if isinstance(error, GeneratorExit) and not _is_on_a_loop():
+            raise error  # not the callback's: the event loop is gone, and this coroutine is being closed
+        if run.ended or (isinstance(error, asyncio.CancelledError) and self._tearing_down()):
+            return
+        run.ended = True
+        run.duration_ms = (self._clock.elapsed() - run.begun) * 1000
+        if run.timed_out:
+            late = TimeoutError(f"run_timeout of {self._timeout} passed")
+            late.__cause__ = None if isinstance(error, asyncio.CancelledError) else error
+            error = late
+        run.error = error
+        self._record(run, error)
+        self._under_way -= 1
+        if not self._under_way:
+            self.all_returned.set()
+        if isinstance(error, KeyboardInterrupt):
+            # Recorded first, then out of the loop, as the person at the keyboard asked.
+            await self._recorded()
+            raise error
+
+    # --- time limits -------------------------------------------------------------------------------------------------
+
+    def next_deadline(self) -> float | None:
+        """When the next time limit is reached, in elapsed seconds."""
+        while self._deadlines and self._deadlines[0][1].ended:
+            self._deadlines.popleft()
+        return self._deadlines[0][0] if self._deadlines else None
+
+    def enforce_timeouts(self) -> None:
+        """Cancel what has had its time; what cannot be cancelled will have failed when it ends (SPEC 3.10)."""
+        elapsed = self._clock.elapsed()
+        while (deadline := self.next_deadline()) is not None and deadline <= elapsed:
+            _, run = self._deadlines.popleft()
+            run.timed_out = True
+            if run.cancellable and run.work is not None:
+                run.work.cancel()
+
+    # --- letting go --------------------------------------------------------------------------------------------------
+
+    def drop(self) -> list["asyncio.Task[None]"]:
+        """Nothing that still runs has an outcome from here on."""
+        works = []
+        for run in self.runs.values():
+            run.ended = True
+            if run.work is not None:
+                works.append(run.work)
+        return works
+
+    def close(self, *, wait: bool) -> None:
+        """End the threads."""
+        self._pool.close(wait=wait)
+
+
+def _is_on_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
