@@ -41,6 +41,7 @@ from duly.errors import (
     TaskListMismatchError,
     TaskMissingFieldError,
     TaskTryDeserializeError,
+    TraceError,
     UnsupportedPlatformError,
 )
 from duly.scheduler import Scheduler
@@ -75,6 +76,7 @@ __all__ = [
     "TaskListMismatchError",
     "TaskMissingFieldError",
     "TaskTryDeserializeError",
+    "TraceError",
     "UnsupportedPlatformError",
     "errors",
     "events",

@@ -26,6 +26,7 @@ DulyError
 │   ├── StoreLockedError
 │   ├── StoreCorruptedError
 │   └── StoreVersionError
+├── TraceError                            a trace is broken: malformed, cut, edited, reordered or mixed
 └── UnsupportedPlatformError
 
 Constructors take facts and write the message themselves, so no two call sites word it differently.
@@ -43,6 +44,8 @@ class DulyError(Exception):
         super().__init__(message)
         self.message = message
         self.details: dict[str, Any] = details
+        if isinstance(cause := details.get("cause"), BaseException):
+            self.__cause__ = cause  # also where no `raise ... from` says so, and after a journey as bytes
         if hint is not None:
             self.details["hint"] = hint
             self.add_note(hint)
@@ -334,6 +337,13 @@ class StoreVersionError(StoreError):
             found=found,
             supported=supported,
         )
+
+
+class TraceError(DulyError):
+    """A trace cannot be judged, because it is not whole; `details["fault"]` says in which way."""
+
+    def __init__(self, fault: str, line: int, reason: str, *, hint: str | None = None) -> None:
+        super().__init__(f"Line {line}: {reason}", hint=hint, fault=fault, line=line, reason=reason)
 
 
 class UnsupportedPlatformError(DulyError):

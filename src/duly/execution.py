@@ -100,7 +100,8 @@ class Execution:
             await run.task.callback()
         except BaseException as raised:
             error = raised
-        await self._conclude(run, error)
+        if self._conclude(run, error):
+            await self._interrupt_the_loop(run)
 
     async def _run_blocking(self, run: Run) -> None:
         self._enter(run)
@@ -111,7 +112,8 @@ class Execution:
                 await self._await_outcome(run, outcome)
         except BaseException as raised:
             error = raised
-        await self._conclude(run, error)
+        if self._conclude(run, error):
+            await self._interrupt_the_loop(run)
 
     async def _await_outcome(self, run: Run, outcome: Awaitable[object]) -> None:
         """What a blocking callback hands back is awaited on the loop, unless its time is up already."""
@@ -123,7 +125,9 @@ class Execution:
         await outcome
 
     def _enter(self, run: Run) -> None:
-        run.outer = inside.get()
+        outer = inside.get()
+        if outer is not None:
+            run.outer = outer
         inside.set(run)
         if self._timeout is not None:
             run.begun = self._clock.elapsed()
@@ -131,27 +135,36 @@ class Execution:
                 self._wake()  # the loop may be asleep for longer
             self._deadlines.append((run.begun + self._timeout.total_seconds(), run))
 
-    async def _conclude(self, run: Run, error: BaseException | None) -> None:
-        """The callback is over: have its end recorded, unless the event loop is going away (SPEC 3.11)."""
-        if isinstance(error, GeneratorExit) and not _is_on_a_loop():
-            raise error  # not the callback's: the event loop is gone, and this coroutine is being closed
-        if run.ended or (isinstance(error, asyncio.CancelledError) and self._tearing_down()):
-            return
+    def _conclude(self, run: Run, error: BaseException | None) -> bool:
+        """The callback is over: have its end recorded, unless the event loop is going away (SPEC 3.11).
+
+        True when what it raised is to be raised out of the event loop.
+        """
+        if error is not None or run.timed_out:
+            if isinstance(error, GeneratorExit) and not _is_on_a_loop():
+                raise error  # not the callback's: the event loop is gone, and this coroutine is being closed
+            if isinstance(error, asyncio.CancelledError) and self._tearing_down():
+                return False
+            if run.timed_out and not isinstance(error, KeyboardInterrupt):
+                late = TimeoutError(f"run_timeout of {self._timeout} passed")
+                late.__cause__ = None if isinstance(error, asyncio.CancelledError) else error
+                error = late
+            run.error = error
+        if run.ended:
+            return False
         run.ended = True
         run.duration_ms = (self._clock.elapsed() - run.begun) * 1000
-        if run.timed_out:
-            late = TimeoutError(f"run_timeout of {self._timeout} passed")
-            late.__cause__ = None if isinstance(error, asyncio.CancelledError) else error
-            error = late
-        run.error = error
         self._record(run, error)
         self._under_way -= 1
         if not self._under_way:
             self.all_returned.set()
-        if isinstance(error, KeyboardInterrupt):
-            # Recorded first, then out of the loop, as the person at the keyboard asked.
-            await self._recorded()
-            raise error
+        return isinstance(error, KeyboardInterrupt)
+
+    async def _interrupt_the_loop(self, run: Run) -> None:
+        """Recorded first, then out of the loop, as the person at the keyboard asked."""
+        await self._recorded()
+        assert run.error is not None
+        raise run.error
 
     # --- time limits -------------------------------------------------------------------------------------------------
 

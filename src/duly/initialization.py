@@ -54,7 +54,8 @@ class Initialization:
         self._scheduler = scheduler
         self._sink = scheduler._sink
         self._clock = scheduler._host.clock
-        self._argument = registrations
+        # As it is now: the work begins a round of the event loop later, and the caller may use its list again.
+        self._argument = tuple(registrations) if isinstance(registrations, list | tuple) else registrations
         self._loop: Loop | None = None
 
     def begin(self) -> None:
@@ -85,6 +86,7 @@ class Initialization:
             raise
         finally:
             hand_on(previous, turn)
+            self._sink.flush()
 
     async def _through(self, steps: Iterable[T]) -> T | None:
         return await in_slices(self._clock, steps)
@@ -96,9 +98,9 @@ class Initialization:
         self._sink.emit(SchedulerInitializationStarted(len(registrations)))
         if scheduler._identifier is None:
             scheduler._identifier = scheduler._host.new_identifier()
+        zone, now = self._clock.zone(), Instant(self._clock.now())
+        persisted = await scheduler._store.open(scheduler._identifier, now)
         try:
-            zone, now = self._clock.zone(), Instant(self._clock.now())
-            persisted = await scheduler._store.open(scheduler._identifier, now)
             scheduler._take_over(persisted)
             stored: dict[str, Task] = {}
             correction = await self._load(persisted, stored, now, zone)

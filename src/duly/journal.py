@@ -87,7 +87,11 @@ class Journal:
             await self._work.wait()
             self._work.clear()
             while self._ends or self._asked:
-                await self._write_next()
+                try:
+                    await self._write_next()
+                except Exception as fault:  # a defect of ours must not end the journal
+                    self._writing = False
+                    self._sink.unexpected(fault)
             self.drained.set()
 
     def hurry(self) -> None:
@@ -112,13 +116,13 @@ class Journal:
         refused = await self._write(batch)
         for changes, answer in granted:
             if not answer.done():
-                answer.set_result([each for each in changes if isinstance(each, Start) and each not in refused])
+                answer.set_result([each for each in changes if isinstance(each, Start) and each.run not in refused])
         if ends:
             await self._ended(ends)
         # Only now: who waits for the journal to drain waits for all of this.
         self._writing = False
 
-    async def _write(self, batch: Sequence[Change]) -> set[Start]:
+    async def _write(self, batch: Sequence[Change]) -> set[int]:
         number = self.next_number()
         attempts = 0
         backoff = FIRST_BACKOFF_SECONDS
@@ -134,7 +138,7 @@ class Journal:
                 if self.fault is not None:
                     self.fault = None
                     self._sink.emit(StoreRecovered("write", attempts))
-                return {refusal.start for refusal in refusals}
+                return {refusal.start.run for refusal in refusals}
             self._hurry.clear()
             await self._clock.sleep_until(self._clock.now() + int(backoff * MICROSECONDS), self._hurry)
             backoff = min(2 * backoff, LONGEST_IMPATIENT_SECONDS if self.impatient else LONGEST_BACKOFF_SECONDS)

@@ -5,14 +5,14 @@ may start again, and the agenda changes only after the commit.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import Final
 
 from duly.clock import Clock, in_slices
 from duly.core.agenda import Agenda, Slots, decide
-from duly.core.moments import MICROSECONDS, Instant, Minute, as_datetime, begin
-from duly.core.task import AwaitingRetry, AwaitingRun, Correction, End, Running, Task, corrected, fail, succeed
+from duly.core.moments import MICROSECONDS, Instant, Minute, as_datetime
+from duly.core.task import Correction, End, Running, Task, TaskState, Withdrawn, corrected, fail, succeed
 from duly.events import ClockJumped, PollCompleted, PollingStarted, PollingStopped, PollStarted
 from duly.execution import Execution
 from duly.host import Host
@@ -83,9 +83,13 @@ class Loop:
         self._strays: dict[str, Run] = {}
         """Runs whose declaration has been withdrawn, by name: whoever takes the name waits for them."""
         self._owes = False
-        self._last_success: tuple[Running | None, Instant, AwaitingRun] = (None, Instant(0), AwaitingRun(Minute(0)))
         self._closing = False
-        self._polling = False
+        self._abandoned = False
+        self._stepped_back = False
+        """The clock went back between an end and the moment it was durable: what it armed may lie too far ahead."""
+        self._looked_for_overdue: Minute | None = None
+        self.polling = False
+        """There are tasks to watch, and it was told."""
         self._seen_now = self._clock.now()
         self._seen_elapsed = self._clock.elapsed()
         self.active_since = Instant(self._seen_now)
@@ -109,20 +113,32 @@ class Loop:
         """End the loop: running callbacks end, their ends are recorded. Returns the fault that kept any from it."""
         self._closing = True
         self.wake.set()
-        if self._main is not None:
-            await self._main
-        await self.execution.all_returned.wait()
-        fault = await self._drain()
-        self._finish(abandon=fault is not None)
-        if fault is None:
+        try:
+            while not self._is_at_rest():
+                # The loop looks on meanwhile: time limits hold to the end.
+                await self.execution.all_returned.wait()
+                if (fault := await self._drain()) is not None:
+                    await asyncio.wait(self.abandon())
+                    return fault
+                if self._main is not None:
+                    await self._main
+            self._finish(abandon=False)
             await self._store.close()
-        return fault
+        except asyncio.CancelledError:
+            self._tear_down()
+            raise
+        return None
+
+    def _is_at_rest(self) -> bool:
+        """Nothing looks, runs or is being written. A start whose commit came late may have begun once more."""
+        looking = self._main is not None and not self._main.done()
+        return not looking and self.execution.all_returned.is_set() and not self.journal.busy
 
     async def _drain(self) -> Exception | None:
         """Wait until everything is durable, for at most 30 s after the last callback returned (SPEC 4.3)."""
         self.journal.hurry()
         give_up_at = self._clock.elapsed() + STOP_PATIENCE_SECONDS
-        while self.journal.busy:
+        while self.journal.busy and self.execution.all_returned.is_set():
             if (left := give_up_at - self._clock.elapsed()) <= 0:
                 return self.journal.fault or TimeoutError("the store did not answer")
             self.journal.drained.clear()
@@ -131,16 +147,22 @@ class Loop:
 
     def _finish(self, *, abandon: bool) -> None:
         self._writer.cancel()
-        self.execution.close(wait=not abandon)
         if abandon:
-            self._store.abandon()
+            self.release()
+        else:
+            self.execution.close(wait=True)
+
+    def release(self) -> None:
+        """Let go of threads, file and lock, whatever state they are in."""
+        self.execution.close(wait=False)
+        self._store.abandon()
 
     def abandon(self) -> list["asyncio.Task[None]"]:
         """The event loop, or the process, is going away: record nothing more, release everything.
 
         Returns what has been told to end and may take another round of the event loop to do so.
         """
-        self._closing = True
+        self._closing = self._abandoned = True
         tasks = [self._writer, *self.execution.drop()]
         if self._main is not None:
             tasks.append(self._main)
@@ -149,9 +171,18 @@ class Loop:
             task.cancel()
         return tasks
 
+    def _tear_down(self) -> None:
+        """The event loop is going away without a stop(), or under one that still waits (SPEC 3.11)."""
+        if not self._abandoned:
+            self.abandon()
+            self._torn_down()
+
+    def _is_over(self) -> bool:
+        return self._closing and self.execution.all_returned.is_set()
+
     async def _live(self) -> None:
         try:
-            while not self._closing:
+            while not self._is_over():
                 try:
                     await self._look()
                 except Exception as fault:
@@ -160,9 +191,7 @@ class Loop:
                     self.wake.clear()
                     await self._clock.sleep_until(self._clock.now() + MICROSECONDS, self.wake)
         except asyncio.CancelledError:
-            if not self._closing:
-                self.abandon()
-                self._torn_down()
+            self._tear_down()
             raise
 
     # --- looking -----------------------------------------------------------------------------------------------------
@@ -171,10 +200,11 @@ class Loop:
         await self._watch_clock()
         now = self._clock.now()
         begun = self._clock.elapsed()
-        if bool(self.agenda.size) != self._polling:
-            self._polling = bool(self.agenda.size)
-            self._sink.emit(PollingStarted() if self._polling else PollingStopped())
-        if self._polling and not self._stopping():
+        if bool(self.agenda.size) != self.polling:
+            self.polling = bool(self.agenda.size)
+            self._sink.emit(PollingStarted() if self.polling else PollingStopped())
+        await in_slices(self._clock, self._overdue_runs(Instant(now)))
+        if self.polling and not self._stopping():
             self._store.touch()
             tell = self._sink.wants(PollStarted)
             if tell:
@@ -184,7 +214,7 @@ class Loop:
                 milliseconds = (self._clock.elapsed() - begun) * 1000
                 self._sink.emit(PollCompleted(as_datetime(now, self.agenda.zone), evaluated, executed, milliseconds))
         self.execution.enforce_timeouts()
-        if self._closing:
+        if self._is_over():
             return
         self.parked = True
         try:
@@ -193,9 +223,21 @@ class Loop:
             self.parked = False
         self.wake.clear()
 
+    def _overdue_runs(self, now: Instant) -> Iterator[None]:
+        """Tell, once for each run, that it outlives its task's next due minute; looked for once a minute."""
+        minute = self.agenda.minute(now)
+        if minute == self._looked_for_overdue:
+            return
+        self._looked_for_overdue = minute
+        for run in list(self.execution.runs.values()):
+            if not run.overdue and (due := self.agenda.due_since(run.task, now)) is not None:
+                run.overdue = True
+                self._reports.overdue(run, due, self.agenda.zone)
+            yield
+
     def _next_look(self) -> Instant:
         now = Instant(self._clock.now())
-        looks = [Instant(begin(self.agenda.minute(now)) + 60 * MICROSECONDS)]
+        looks = [self.agenda.minute_ends(now)]
         if not self._stopping() and (timer := self.agenda.next_timer()) is not None:
             looks.append(timer)
         if (deadline := self.execution.next_deadline()) is not None:
@@ -214,7 +256,8 @@ class Loop:
                     as_datetime(before + passed, self.agenda.zone), as_datetime(now, self.agenda.zone), jump // 1000
                 )
             )
-        if now < before:
+        if now < before or self._stepped_back:
+            self._stepped_back = False
             async with self.lock:
                 await self._correct(Instant(now))
                 await in_slices(self._clock, self.agenda.rebuild(Instant(now)))
@@ -242,7 +285,8 @@ class Loop:
                 async with self.lock:
                     now = Instant(self._clock.now())
                     if now < self._seen_now:
-                        break  # the clock went back; that comes first
+                        self.wake.set()  # the clock went back; that comes first, and at once
+                        break
                     self._seen_now, self._seen_elapsed = now, self._clock.elapsed()
                     self.agenda.notice(now)
                     if not self.agenda.waiting:
@@ -261,7 +305,7 @@ class Loop:
                     launching = self.execution.admit(granted)
                 evaluated += decision.evaluated
                 executed += len(granted)
-                self._reports.starts(decision, granted, self.execution.runs, self.agenda, self.active_since)
+                self._reports.starts(granted, self.agenda, self.active_since)
         finally:
             # Durable starts are called whatever happens here, unless the event loop itself is going away.
             if not self.tearing_down:
@@ -272,10 +316,12 @@ class Loop:
 
     def _record_end(self, run: Run, error: BaseException | None) -> None:
         """A callback is over: its end goes to the journal."""
-        now = self._clock.now()
+        now, started_at = self._clock.now(), run.grounds.at
         # In whole milliseconds, but never before its start: runs that end together share one state, and one statement.
-        at = Instant(max(now - now % 1000, run.started_at) if now >= run.started_at else now)
+        at = Instant(max(now - now % 1000, started_at) if now >= started_at else now)
         task, state = run.task, run.task.state
+        if self._closing:
+            self.wake.set()  # it may have been the last one
         if error is None:
             self.journal.record(End(task, run.number, run.grounds, at))
             return
@@ -292,34 +338,42 @@ class Loop:
 
     async def _settle(self, ends: Sequence[End]) -> None:
         """Ends are durable: their tasks may start again."""
-        await in_slices(self._clock, map(self._settle_one, ends))
+        await in_slices(self._clock, self._settling(ends))
         if self._owes or self.agenda.waiting:
             self._owes = False
             self.wake.set()
 
-    def _settle_one(self, end: End) -> None:
-        task, state = end.task, end.task.state
-        now = Instant(self._clock.now())
-        run = self.execution.release(task)
-        if isinstance(state, Running):
-            task.state = self._after(state, end)
-            self._owes |= self.agenda.review(task, now) or isinstance(task.state, AwaitingRetry)
-        elif self._strays.get(task.name) is run:
-            del self._strays[task.name]
-            if run.successor is not None:
-                run.successor.predecessor_runs = False
-                self._owes |= self.agenda.review(run.successor, now)
-        self._reports.end(run, end, self.agenda.zone)
-
-    def _after(self, state: Running, end: End) -> AwaitingRun | AwaitingRetry:
-        if end.error is not None:
-            return fail(state, end.at, end.task.delay)
-        # States are values: tasks that started and ended together share them, in memory as in thought.
-        before, at, after = self._last_success
-        if before is not state or at != end.at:
-            after = succeed(state, end.at)
-            self._last_success = (state, end.at, after)
-        return after
+    def _settling(self, ends: Sequence[End]) -> Iterator[None]:
+        agenda, release, now_ = self.agenda, self.execution.release, self._clock.now
+        tell = self._reports.ends_are_heard()
+        before: TaskState | None = None
+        after: TaskState | None = None
+        at: Instant | None = None
+        expression, until = "", Instant(0)
+        for end in ends:
+            task, state, now = end.task, end.task.state, now_()
+            run = release(task)
+            alike = state is before and end.at == at and end.error is None
+            if alike and task.expression.text == expression and now < until:
+                # States are values: who started and ended together, and owes nothing together, shares one.
+                assert after is not None
+                task.state = after
+            elif isinstance(state, Running):
+                task.state = succeed(state, end.at) if end.error is None else fail(state, end.at, task.delay)
+                owes = agenda.review(task, Instant(now))
+                self._owes |= owes or end.error is not None
+                self._stepped_back |= end.at > now
+                if end.error is None and not owes:
+                    before, after, at, expression = state, task.state, end.at, task.expression.text
+                    until = agenda.minute_ends(Instant(now))
+            elif self._strays.get(task.name) is run:
+                del self._strays[task.name]
+                if run.successor is not None:
+                    run.successor.predecessor_runs = False
+                    self._owes |= agenda.review(run.successor, Instant(now))
+            if tell or end.error is not None:
+                self._reports.end(run, end, agenda.zone)
+            yield
 
     # --- re-initialisation -------------------------------------------------------------------------------------------
 
@@ -328,6 +382,8 @@ class Loop:
         for task in tasks:
             run = self.execution.runs.get(task)
             if run is not None:
+                # Here, and not when the agenda comes to it: a run may end while the agenda pauses.
+                task.state = Withdrawn(task.state.served_through)
                 self._strays[task.name] = run
             elif task.predecessor_runs:
                 self._strays[task.name].successor = None

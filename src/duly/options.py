@@ -1,9 +1,12 @@
 """Checks of the scheduler's options: a wrong one is named when the scheduler is made, not when it runs."""
 
 from datetime import timedelta
+from typing import Final
 
 from duly.clock import Clock
 from duly.core.registration import Kind, kind_of
+
+_LARGEST_NUMBER: Final = 2**63 - 1  # what a store can count to
 
 
 def check_options(
@@ -32,6 +35,8 @@ def check_options(
             raise TypeError(f"on_event must be callable, got {type(on_event).__name__}")
         if kind_of(on_event) is Kind.LOOP:
             raise TypeError("on_event must be a plain callable, not a coroutine function: it is called, not awaited")
+    if isinstance(clock, type):
+        raise TypeError(f"clock must be an object, got the class {clock.__name__}: call it")
     if clock is not None and not isinstance(clock, Clock):
         raise TypeError(f"clock must have now, elapsed, zone and sleep_until; {type(clock).__name__} has not")
 
@@ -41,6 +46,8 @@ def _check_number(name: str, value: object, *, least: int) -> None:
         raise TypeError(f"{name} must be an int, got {type(value).__name__}")
     if value < least:
         raise ValueError(f"{name} must be at least {least}, got {value}")
+    if value > _LARGEST_NUMBER:
+        raise ValueError(f"{name} must be at most {_LARGEST_NUMBER}, got {value}")
 
 
 def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:

@@ -1,13 +1,13 @@
 """What is said about starts and ends once they are durable: decisions and outcomes, as events."""
 
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime, tzinfo
 from typing import Final
 
-from duly.core.agenda import Agenda, Decision
-from duly.core.moments import Instant, as_datetime, begin
-from duly.core.task import AwaitingRetry, Cause, End, Start, Task, lateness_threshold
+from duly.core.agenda import Agenda
+from duly.core.moments import Instant, Minute, as_datetime, begin
+from duly.core.task import AwaitingRetry, Cause, End, Start, lateness_threshold
 from duly.events import (
     TaskRetryPreempted,
     TaskRetryStarted,
@@ -29,31 +29,29 @@ class Reports:
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
 
-    def starts(
-        self,
-        decision: Decision,
-        granted: Sequence[Start],
-        runs: Mapping[Task, Run],
-        agenda: Agenda,
-        active_since: Instant,
-    ) -> None:
-        """Tell of a durable chunk of starts, in their order; and of runs that outlive a due minute, once each."""
+    def overdue(self, run: Run, due: Minute, zone: tzinfo) -> None:
+        """Tell of a run that outlives a due minute."""
+        started_at, due_time = _local(run.started_at, zone), _local(begin(due), zone)
+        self._sink.emit(TaskRunOverdue(run.task.name, started_at, due_time))
+
+    def starts(self, granted: Sequence[Start], agenda: Agenda, active_since: Instant) -> None:
+        """Tell of a durable chunk of starts, in their order."""
         zone = agenda.zone
-        for task, due in decision.overdue:
-            run = runs.get(task)
-            if run is not None and not run.overdue:
-                run.overdue = True
-                self._sink.emit(TaskRunOverdue(task.name, _local(run.started_at, zone), _local(begin(due), zone)))
         threshold = lateness_threshold(agenda.size)
         tell = self._sink.wants(TaskRunStarted)
+        seen = None
         for start in granted:
             if tell:
                 self._start(start, zone)
             grounds, after = start.grounds, start.grounds.after
+            if grounds is seen:
+                continue
             # Nobody could have started it while nothing was active, or while its own last run went on.
             startable = max(grounds.owed_since, active_since, after.last_success_at or 0, after.last_failure_at or 0)
             lateness = grounds.at - startable
-            if lateness > threshold:
+            if lateness <= threshold:
+                seen = grounds  # shared by all that are as punctual
+            else:
                 due_time, actual_time = _local(grounds.owed_since, zone), _local(grounds.at, zone)
                 self._sink.emit(
                     TaskStartDelayed(start.task.name, due_time, actual_time, lateness // 1000, threshold // 1000)
@@ -69,12 +67,15 @@ class Reports:
         scheduled, actual = _local(grounds.scheduled, zone), _local(grounds.at, zone)
         self._sink.emit(TaskRunStarted(name, scheduled, actual, grounds.cause.value, start.run, is_retry or None))
 
+    def ends_are_heard(self) -> bool:
+        """Whether anybody listens to ends that succeed; asked once for many."""
+        return self._sink.wants(TaskRunCompleted)
+
     def end(self, run: Run, end: End, zone: tzinfo) -> None:
         """Tell of a durable end."""
         name = end.task.name
         if end.error is None:
-            if self._sink.wants(TaskRunCompleted):
-                self._sink.emit(TaskRunCompleted(name, run.duration_ms, run.number))
+            self._sink.emit(TaskRunCompleted(name, run.duration_ms, run.number))
             return
         # A run whose declaration was replaced meanwhile arms no retry (SPEC 5.3).
         armed = isinstance(end.task.state, AwaitingRetry) and end.pending_retry_until is not None

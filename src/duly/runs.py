@@ -19,23 +19,18 @@ inside: contextvars.ContextVar["Run | None"] = contextvars.ContextVar("duly_run"
 class Run:
     """A run from its durable start to its durable end."""
 
-    __slots__ = (
-        "begun",
-        "cancellable",
-        "duration_ms",
-        "ended",
-        "error",
-        "grounds",
-        "kind",
-        "number",
-        "outer",
-        "overdue",
-        "owner",
-        "successor",
-        "task",
-        "timed_out",
-        "work",
-    )
+    # Class attributes are the defaults: a million runs at once set only what differs.
+    work: "asyncio.Task[None] | None" = None
+    cancellable = False  # a thread is not, what it hands back to await is
+    timed_out = False
+    ended = False
+    overdue = False  # said once
+    duration_ms = 0.0
+    error: BaseException | None = None
+    successor: Task | None = None
+    """The declaration that waits for this run of the one it replaced."""
+    outer: "Run | None" = None
+    """The run, of another scheduler, inside which this one's scheduler was started."""
 
     def __init__(self, task: Task, number: int, grounds: Grounds, owner: object, begun: float) -> None:
         self.task = task
@@ -44,15 +39,6 @@ class Run:
         self.grounds = grounds
         self.owner = owner
         self.begun = begun  # elapsed seconds
-        self.duration_ms = 0.0
-        self.error: BaseException | None = None
-        self.work: asyncio.Task[None] | None = None
-        self.cancellable = False  # a thread is not, what it hands back to await is
-        self.timed_out = False
-        self.ended = False
-        self.overdue = False  # said once
-        self.successor: Task | None = None  # the declaration that waits for this run of the one it replaced
-        self.outer: Run | None = None  # the run, of another scheduler, inside which this one's scheduler was started
 
     @property
     def started_at(self) -> Instant:

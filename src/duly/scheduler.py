@@ -125,6 +125,9 @@ class Scheduler:
                 "this scheduler runs on another event loop; call it there, for example with "
                 "asyncio.run_coroutine_threadsafe"
             )
+        if self._loop is not None:
+            # Its event loop was closed under it, without a stop: nobody else will release the store.
+            self._loop.release()
         self._event_loop, self._loop, self._last_turn, self._open_stops = running, None, None, 0
 
     def _queue_up(self) -> tuple[asyncio.Future[None] | None, asyncio.Future[None]]:
@@ -146,19 +149,22 @@ class Scheduler:
             loop = self._loop
             if loop is not None:
                 self._sink.emit(SchedulerStopRequested())
-                self._sink.emit(PollingStopRequested())
+                polling = loop.polling
+                if polling:
+                    self._sink.emit(PollingStopRequested())
                 fault = await loop.shutdown()
                 self._loop = None
-                self._sink.emit(PollingStopped())
+                if polling:
+                    self._sink.emit(PollingStopped())
                 if fault is not None:
                     raise StopSchedulerError(
                         fault, hint="ends could not be stored; those runs count as interrupted at the next start"
                     ) from fault
                 self._sink.emit(SchedulerStopped())
-                self._sink.flush()
         finally:
             self._open_stops -= 1
             hand_on(previous, turn)
+            self._sink.flush()
 
     def _stopping(self) -> bool:
         return self._open_stops > 0
@@ -215,6 +221,8 @@ def _store_of(store: str | PathLike[str] | Store, history: int, host: Host) -> S
     if isinstance(store, SqliteStore):
         store.history = history
         return store
+    if isinstance(store, type):
+        raise TypeError(f"store must be an object, got the class {store.__name__}: call it")
     if isinstance(store, Store):
         return store
     raise TypeError(f"store must be a path or a Store, got {type(store).__name__}")

@@ -28,7 +28,9 @@ class Sink:
         self._unheard = unheard  # what on_event does not want, so that nobody builds it in vain
         self._outbox: deque[Event] = deque()
         self._delivering = False
-        self._complained = False
+        self._round_of: asyncio.AbstractEventLoop | None = None  # the loop in whose present round events were told ...
+        self._round_began = 0.0  # ... and since when
+        self._complained: set[str] = set()
 
     def wants(self, kind: type[Event]) -> bool:
         """Whether anybody listens; asked once for many, so that events nobody hears are not even built."""
@@ -42,48 +44,74 @@ class Sink:
 
     def flush(self) -> None:
         """Deliver what waits, however long that takes."""
-        while self._outbox:
-            self._hand_over(self._outbox.popleft())
+        self._delivering = True
+        try:
+            while self._outbox:
+                self._hand_over(self._outbox.popleft())
+        finally:
+            self._delivering = False
 
     def unexpected(self, fault: Exception) -> None:
         """Report a fault that duly has no event for: a defect of its own."""
         try:
             _logger.error("duly: unexpected fault, going on", exc_info=fault)
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             self._complain("logging", error)
 
     def _deliver(self) -> None:
+        """Hand over what waits, as long as this round of the event loop may take; the rest waits for the next one."""
+        loop = asyncio.get_running_loop()
+        if loop is not self._round_of:
+            self._round_of, self._round_began = loop, self._clock.elapsed()
+            loop.call_soon(self._next_round)
         self._delivering = True
-        begun = self._clock.elapsed()
         try:
-            while self._outbox:
+            while self._outbox and self._clock.elapsed() - self._round_began <= SLICE_SECONDS:
                 self._hand_over(self._outbox.popleft())
-                if self._outbox and self._clock.elapsed() - begun > SLICE_SECONDS:
-                    asyncio.get_running_loop().call_soon(self._deliver)
-                    return
         finally:
-            self._delivering = bool(self._outbox)
+            self._delivering = False
+
+    def _next_round(self) -> None:
+        self._round_of = None
+        if self._outbox:
+            self._deliver()
 
     def _hand_over(self, event: Event) -> None:
+        # Whatever a sink raises is its own affair, as with callbacks (SPEC 3.11): a CancelledError from here would
+        # look as if the event loop were going away.
         if _logger.isEnabledFor(event.level):
             try:
                 _log(event)
-            except Exception as error:
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:
                 self._complain("logging", error)
         if self._on_event is not None and type(event) not in self._unheard:
             try:
                 self._on_event(event)
-            except Exception as error:
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:
                 self._complain("on_event", error)
 
-    def _complain(self, where: str, error: Exception) -> None:
-        if self._complained:
+    def _complain(self, where: str, error: BaseException) -> None:
+        if where in self._complained:
             return
-        self._complained = True
+        self._complained.add(where)
+        text = f"duly: {where} raised; scheduling goes on, and this is said once"
         try:
-            _logger.error("duly: %s raised; scheduling goes on, and this is said once", where, exc_info=error)
-        except Exception:
-            return  # logging itself is what fails
+            _logger.error(text, exc_info=error)
+        except KeyboardInterrupt:
+            raise
+        except BaseException:
+            # Logging itself is what fails. It has a last resort: standard error.
+            record = _logger.makeRecord(
+                _logger.name, logging.ERROR, __file__, 0, text, (), (type(error), error, error.__traceback__)
+            )
+            if logging.lastResort is not None:
+                logging.lastResort.handle(record)
 
 
 def _log(event: Event) -> None:
@@ -105,12 +133,15 @@ def readable(name: str, fields: Mapping[str, Any]) -> str:
 
 
 def printable(value: object) -> str:
-    """A value as text that stays on its line and does nothing to a terminal."""
-    text = value if isinstance(value, str) else repr(value) if isinstance(value, Mapping | tuple | list) else str(value)
-    if text.isprintable() and text and not (isinstance(value, str) and (" " in text or '"' in text)):
+    """A value as text that stays on its line, does nothing to a terminal, and looks like no other."""
+    if not isinstance(value, str):
+        return _escaped(repr(value) if isinstance(value, Mapping | tuple | list) else str(value))
+    if value and value.isprintable() and not (" " in value or '"' in value):
+        return value
+    return '"' + _escaped(value.replace("\\", "\\\\").replace('"', '\\"')) + '"'
+
+
+def _escaped(text: str) -> str:
+    if text.isprintable():
         return text
-    shown = "".join(
-        letter if letter.isprintable() else letter.encode("unicode_escape", "backslashreplace").decode("ascii")
-        for letter in text
-    )
-    return '"' + shown.replace('"', '\\"') + '"' if isinstance(value, str) else shown
+    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)

@@ -23,7 +23,6 @@ from duly.core.task import (
     Grounds,
     Interrupted,
     Owed,
-    Running,
     Start,
     Task,
     Withdrawn,
@@ -71,10 +70,6 @@ class Group:
             self._owed[served_through] = Owed(next_after(self.expression, served_through, zone), self._latest)
         return self._owed[served_through]
 
-    def forget(self) -> None:
-        """Drop what was computed: the zone, or the time, is another one."""
-        self._looked_at = None
-
 
 class Wave:
     """Tasks that are to be asked what they owe, in order, from `position` on."""
@@ -96,10 +91,11 @@ class Decision:
 
     at: Instant
     starts: list[Start] = field(default_factory=list)
-    overdue: list[tuple[Task, Minute]] = field(default_factory=list)
-    chosen: set[Task] = field(default_factory=set)  # a task can stand in several waves, and starts once
+    chosen: set[Task] | None = None  # a task can stand in several waves, and starts once; kept from the second wave on
     evaluated: int = 0
     reached: list[tuple[Kind, Wave, int]] = field(default_factory=list)
+    younger: dict[tuple[Kind, Instant, Group], list[Task]] = field(default_factory=dict)
+    """Tasks that were served after their wave had formed: what they owe by now waits its own turn."""
 
 
 class Agenda:
@@ -123,6 +119,11 @@ class Agenda:
             self._minute_begins = begin(self._minute)
             self._minute_ends = Instant(self._minute_begins + 60 * MICROSECONDS)
         return self._minute
+
+    def minute_ends(self, now: Instant) -> Instant:
+        """When the minute that contains `now` is over."""
+        self.minute(now)
+        return self._minute_ends
 
     # --- who is in it ------------------------------------------------------------------------------------------------
 
@@ -233,6 +234,10 @@ class Agenda:
             heappop(self._timers)
         return self._timers[0][0] if self._timers else None
 
+    def next_due(self) -> Minute | None:
+        """The earliest minute that a group waits for; also one whose tasks have all been withdrawn since."""
+        return self._calendar[0][0] if self._calendar else None
+
     @property
     def waiting(self) -> bool:
         """Whether anything is queued that has not been asked yet, for want of a slot."""
@@ -250,6 +255,14 @@ class Agenda:
         if owed is not None:
             self._queue(task.kind, begin(owed.earliest), Wave((task,), group))
         return owed is not None
+
+    def due_since(self, task: Task, now: Instant) -> Minute | None:
+        """The earliest due minute that a task has not served, running or not."""
+        group = self._groups.get(task.expression.text)
+        if group is None or isinstance(task.state, Withdrawn):
+            return None
+        owed = group.owed(task.state.served_through, self.minute(now), self.zone)
+        return None if owed is None else owed.earliest
 
     # --- what starts -------------------------------------------------------------------------------------------------
 
@@ -275,6 +288,8 @@ class Agenda:
             queue = self._queues[kind]
             while queue and queue[0][2].position >= len(queue[0][2].tasks):
                 heappop(queue)
+        for (kind, since, group), tasks in decision.younger.items():
+            self._queue(kind, since, Wave(tasks, group))
 
     def _await_next(self, group: Group, minute: Minute) -> None:
         try:
@@ -335,7 +350,10 @@ class _Walk:
         """Ask at most `most` tasks of the present wave, until it, the slots or the room is used up."""
         wave = self.wave
         assert wave is not None
-        tasks, group, starts, chosen, now = wave.tasks, wave.group, decision.starts, decision.chosen, decision.at
+        tasks, group, starts, now = wave.tasks, wave.group, decision.starts, decision.at
+        if starts and decision.chosen is None:
+            decision.chosen = {start.task for start in starts}
+        chosen = decision.chosen
         begun = position = self._position
         end = min(len(tasks), begun + most)
         seen: object = None
@@ -349,15 +367,19 @@ class _Walk:
                 seen = state
                 owed = group.owed(state.served_through, minute, self._zone)
                 grounds = grounds_for(state, owed, now, minute)
-            if grounds is not None:
-                if task.kind is self.kind and not task.predecessor_runs and task not in chosen:
-                    chosen.add(task)
-                    starts.append(Start(task, first_run + len(starts), grounds))
-                    self.room -= 1
-            elif isinstance(state, Running):
-                owed = group.owed(state.served_through, minute, self._zone)
-                if owed is not None:
-                    decision.overdue.append((task, owed.earliest))
+            if grounds is None:
+                continue
+            if task.kind is not self.kind or task.predecessor_runs:
+                continue
+            if grounds.owed_since > self.since:
+                decision.younger.setdefault((self.kind, grounds.owed_since, group), []).append(task)
+                continue
+            if chosen is not None:
+                if task in chosen:
+                    continue
+                chosen.add(task)
+            starts.append(Start(task, first_run + len(starts), grounds))
+            self.room -= 1
         decision.evaluated += position - begun
         self._position = position
         self.reached.append((self.kind, wave, position))

@@ -151,14 +151,15 @@ def _read(field: _Field, text: str) -> int:
 
 def _range(field: _Field, element: str) -> int:
     """The set of a range, or of a single number with leading zeros; empty if the element is wrong."""
+    numbers = field.numbers
     low, dash, high = element.partition("-")
-    first = _number(field, low)
-    last = _number(field, high) if dash else first
+    first = numbers.get(low) or _number(field, low)
+    last = (numbers.get(high) or _number(field, high)) if dash else first
     return 2 * last - first if 0 < first <= last else 0  # all bits from the first to the last
 
 
 def _number(field: _Field, digits: str) -> int:
-    """The set of one number, empty if it is none or out of range.
+    """The set of one number, leading zeros or not; empty if it is none, or out of range.
 
     Looked up, never computed: int() of a million digits takes seconds, or refuses.
     """

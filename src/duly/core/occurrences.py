@@ -10,7 +10,7 @@ First copies follow each other in the order of the wall clock. So the search wal
 bit operations, and refuses what does not exist or lies on the wrong side of the moment asked about.
 """
 
-from datetime import date, datetime, timedelta, tzinfo
+from datetime import date, datetime, timedelta, timezone, tzinfo
 from typing import TYPE_CHECKING, Final
 
 from duly.core.moments import MICROSECONDS, Minute, instant_of
@@ -27,9 +27,14 @@ is empty if only the weekday is restricted, `weeks` is empty if the weekday is n
 weekdays, bit 0 for Sunday, six times in a row: shifted by the weekday of a month's first day, a set of days.
 """
 
+_NOTHING: Final = timedelta(0)
+_EPOCH: Final = datetime(1970, 1, 1)
 _SIX_WEEKS: Final = sum(1 << 7 * week for week in range(6))
 _DAYS_OF_MONTH: Final = tuple((2 << length) - 2 for length in (0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31))
 _DAYS_OF_LEAP_FEBRUARY: Final = (2 << 29) - 2
+_MONTHS_WITH_30, _MONTHS_WITH_31 = (
+    sum(1 << month for month in range(1, 13) if _DAYS_OF_MONTH[month] >> day) for day in (30, 31)
+)
 
 
 def pattern_of(minutes: int, hours: int, days: int | None, months: int, weekdays: int | None) -> Pattern:
@@ -44,7 +49,7 @@ def can_match(pattern: Pattern) -> bool:
     _, _, days, weeks, months = pattern
     if weeks or days & _DAYS_OF_LEAP_FEBRUARY:
         return True  # any month has each weekday and, in some year, the days 1 to 29
-    return any(months >> month & 1 and days & _DAYS_OF_MONTH[month] for month in range(1, 13))
+    return bool(months & (_MONTHS_WITH_30 if days >> 30 & 1 else _MONTHS_WITH_31))
 
 
 # --- for the scheduler: integers ----------------------------------------------------------------------------
@@ -99,9 +104,9 @@ def is_due(pattern: Pattern, when: datetime) -> bool:
     began, again = _copies(when.year, when.month, when.day, when.hour, when.minute, zone)
     offset = _offset(began, zone)
     # Another offset at its beginning: `when` is in a second copy, or in a minute whose head a gap has taken.
-    if offset != _offset(when, zone):
+    if offset != _offset(when, zone) or offset < _offset(again, zone):
         return False
-    return offset >= _offset(again, zone) and _is_in_calendar(began, offset)
+    return 1 < began.year < 9999 or _is_in_calendar(began, offset)
 
 
 def following(pattern: Pattern, when: datetime) -> datetime:
@@ -119,12 +124,13 @@ def following(pattern: Pattern, when: datetime) -> datetime:
         found += min(_offset(when.replace(fold=0), zone) - offset, _NOTHING)
     while True:
         found, again = _next_shown(pattern, found, zone)
-        found_offset = _offset(found, zone)
-        if found_offset < _offset(again, zone):
+        found_offset, again_offset = zone.utcoffset(found), zone.utcoffset(again)
+        assert found_offset is not None and again_offset is not None
+        if found_offset < again_offset:
             continue  # skipped
         if found_offset != offset and found - when <= found_offset - offset:
-            continue  # passed: `when` is in a second copy
-        if _is_in_calendar(found, found_offset):
+            continue  # passed: `when` is in a second copy, or a skipped minute that stands for a later one
+        if 1 < found.year < 9999 or _is_in_calendar(found, found_offset):
             return found
 
 
@@ -141,16 +147,14 @@ def preceding(pattern: Pattern, when: datetime) -> datetime:
     found = when + max(_offset(when.replace(fold=1 - when.fold), zone) - offset, _NOTHING)
     while True:
         found, again = _previous_shown(pattern, found, zone)
-        found_offset = _offset(found, zone)
-        if found_offset < _offset(again, zone):
+        found_offset, again_offset = zone.utcoffset(found), zone.utcoffset(again)
+        assert found_offset is not None and again_offset is not None
+        if found_offset < again_offset:
             continue  # skipped
         if when - found <= offset - found_offset:
             continue  # still to come
-        if _is_in_calendar(found, found_offset):
+        if 1 < found.year < 9999 or _is_in_calendar(found, found_offset):
             return found
-
-
-_NOTHING: Final = timedelta(0)
 
 
 def _offset(civil: datetime, zone: tzinfo) -> timedelta:
@@ -163,8 +167,6 @@ def _offset(civil: datetime, zone: tzinfo) -> timedelta:
 
 def _is_in_calendar(civil: datetime, offset: timedelta) -> bool:
     """Whether UTC can name the instant, too: at its ends the calendar has hours that only some zones have."""
-    if 1 < civil.year < 9999:
-        return True
     try:
         civil.replace(tzinfo=None) - offset
     except OverflowError:
@@ -233,11 +235,11 @@ def _previous_shown(pattern: Pattern, civil: datetime, zone: tzinfo) -> tuple[da
 
 
 def _copies(year: int, month: int, day: int, hour: int, minute: int, zone: tzinfo) -> tuple[datetime, datetime]:
-    """A minute with fold=0 and with fold=1 (replace() would take as long as all the rest)."""
-    return (
-        datetime(year, month, day, hour, minute, 0, 0, zone),
-        datetime(year, month, day, hour, minute, 0, 0, zone, fold=1),
-    )
+    """A minute with fold=0 and with fold=1; replace(fold=1) would take as long as all the rest of a search."""
+    first = datetime(year, month, day, hour, minute, 0, 0, zone)
+    if type(zone) is timezone:  # a fixed offset: both copies are one
+        return first, first
+    return first, datetime(year, month, day, hour, minute, 0, 0, zone, fold=1)
 
 
 def _matching_days(pattern: Pattern, year: int, month: int) -> int:
@@ -253,13 +255,14 @@ def _matching_days(pattern: Pattern, year: int, month: int) -> int:
 
 
 class _HostZone(tzinfo):
-    """The zone of naive datetimes: the host's, by the rules of `datetime.astimezone`, that is PEP 495."""
+    """The zone of naive datetimes: the host's, by the rules of `datetime.timestamp`, that is PEP 495."""
 
     def utcoffset(self, when: datetime | None, /) -> timedelta | None:
         assert when is not None
-        naive = when.replace(tzinfo=None)
+        naive = when.replace(tzinfo=None, microsecond=0)
         try:
-            return naive.astimezone().utcoffset()
+            # Not astimezone(): in a gap, some versions of Python answer with the offset of the other fold.
+            return naive - _EPOCH - timedelta(seconds=naive.timestamp())
         except (ValueError, OSError) as fault:  # what platforms answer near the edges of the calendar
             raise OverflowError(f"the host knows no local time for {naive}") from fault
 

@@ -75,8 +75,14 @@ def read_records(rows: Iterable[Sequence[Any]]) -> Iterator[Stored]:
             raise _bad_number("delay_ms", delay_ms, name)
         rest = tuple(row[_OWN:])
         run = rest[8]
-        # The run number differs from task to task; what it says about the state is only whether there is one.
-        shared = rest if run is None else (*rest[:8], "running", *rest[9:])
+        said = rest
+        if run is not None:
+            if type(run) is not int or run < 1:
+                raise _bad_number("run", run, name)
+            # It differs from task to task; what it says about the state is only that there is one.
+            said = (*rest[:8], "running", *rest[9:])
+        # Types are part of what is said: 1.0 and True equal 1, and duly writes neither.
+        shared = (*said, *map(type, rest))
         try:
             state = states.get(shared)
         except TypeError:  # unhashable: nothing a store hands over, so let the checks name it
@@ -107,7 +113,6 @@ def _state(rest: tuple[Any, ...], name: str) -> TaskState:
             rest, "pending_retry_until, failures and last_failure_at contradict each other", task=name
         )
     if run is not None:
-        _whole("run", run, name, lowest=1)
         _running_details(cause, scheduled, name)
         return Running(
             Minute(served),
@@ -118,6 +123,8 @@ def _state(rest: tuple[Any, ...], name: str) -> TaskState:
             failures=failures,
             interruptions=interruptions,
         )
+    if cause is not None or scheduled is not None:
+        raise TaskInvalidStructureError(rest, "run_cause or run_scheduled of a run that is not there", task=name)
     if retry is not None:
         return AwaitingRetry(Minute(served), attempt, success, failure, Instant(retry), failures)
     return AwaitingRun(Minute(served), attempt, success, failure)

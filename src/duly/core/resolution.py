@@ -58,8 +58,9 @@ class Resolution:
 
     def first_changed(self) -> tuple[str, str] | None:
         """Name and cron text of the first task that would have changed (SPEC 1.5)."""
-        for task in (*self.added[:1], *(each.new for each in self.overridden[:1])):
-            return task.name, task.expression.text
+        if arrived := self.added[:1] + [each.new for each in self.overridden[:1]]:
+            first = min(arrived, key=lambda task: task.generation)  # the leftmost that is declared got the lowest
+            return first.name, first.expression.text
         for orphan in self.orphaned[:1]:
             return orphan.task.name, orphan.task.expression.text
         for task, _ in self.preserved[:1]:

@@ -165,8 +165,7 @@ class Start(NamedTuple):
     grounds: Grounds
 
 
-@dataclass(frozen=True, slots=True)
-class End:
+class End(NamedTuple):
     """A run has ended; if its task's declaration is no longer in force, only history hears of it (SPEC 5.3)."""
 
     task: Task
@@ -223,6 +222,8 @@ def grounds_for(state: TaskState, owed: Owed | None, now: Instant, minute: Minut
     else:
         assert isinstance(state, Interrupted) and state.resume_at is not None
         scheduled, owed_since = state.last_attempt_at, state.resume_at
+        if owed is not None:  # merged, and while it had to wait the due minute may have come first
+            owed_since = min(owed_since, begin(owed.earliest))
     return Grounds(
         cause=cause,
         at=now,
@@ -292,14 +293,19 @@ def newly_declared(minute: Minute, mark: Minute | None = None) -> AwaitingRun:
 
 def corrected(state: TaskState, now: Instant, minute: Minute, delay: Delay) -> TaskState:
     """The same state under a clock that was set back (SPEC 2.5); the very same object when nothing is too far ahead."""
-    if state.served_through > minute + MARK_TOLERANCE:
+    if isinstance(state, AwaitingRun) and state.last_attempt_at is None:
+        # It never started: its mark is the minute before `knownSince`, and `knownSince` is what becomes this minute.
+        if state.served_through + 60 > minute + MARK_TOLERANCE:
+            state = replace(state, served_through=Minute(minute - 60))
+    elif state.served_through > minute + MARK_TOLERANCE:
         state = replace(state, served_through=minute)
     if isinstance(state, AwaitingRetry | Running | Interrupted) and state.pending_retry_until is not None:
         latest = after(now, effective(delay))
         if state.pending_retry_until > latest:
             state = replace(state, pending_retry_until=latest)
     if isinstance(state, Interrupted) and state.resume_at is not None:
-        latest = after(now, max(delay, CRASH_LOOP_DELAY))
+        # A first interruption is owed at once, whatever the clock shows; only after more in a row is there a wait.
+        latest = after(now, max(delay, CRASH_LOOP_DELAY)) if state.interruptions >= 2 else now
         if state.resume_at > latest:
             state = replace(state, resume_at=latest)
     return state

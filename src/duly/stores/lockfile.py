@@ -7,6 +7,7 @@ process number deceives nobody. The file is never removed: a lock on a removed f
 import contextlib
 import json
 import os
+import select
 import socket
 import sys
 import weakref
@@ -18,6 +19,9 @@ from duly.errors import StoreError, StoreLockedError
 
 if sys.platform != "win32":
     import fcntl
+
+_OBSERVERS_MAX = 10_000
+_PATIENCE_ROUNDS = 50
 
 _held: "weakref.WeakSet[LockFile]" = weakref.WeakSet()
 
@@ -42,10 +46,10 @@ class LockFile:
                 cause=cause,
             ) from cause
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock(descriptor)
         except BlockingIOError:
             os.close(descriptor)
-            raise StoreLockedError(self._store, read_holder(self.path)) from None
+            raise StoreLockedError(self._store, _name_of_holder(self.path)) from None
         except OSError as cause:
             os.close(descriptor)
             raise StoreError(
@@ -56,7 +60,7 @@ class LockFile:
             ) from cause
         self._descriptor = descriptor
         _held.add(self)
-        holder = {"pid": os.getpid(), "host": socket.gethostname(), "since": since.isoformat(timespec="seconds")}
+        holder = this_process(since)
         # The text is a courtesy to people; the lock itself needs no space on a full disk.
         with contextlib.suppress(OSError):
             os.ftruncate(descriptor, 0)
@@ -81,6 +85,33 @@ class LockFile:
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             os.close(descriptor)
+
+
+def this_process(since: datetime) -> dict[str, Any]:
+    """How this process names itself as a holder."""
+    return {"pid": os.getpid(), "host": socket.gethostname(), "since": since.isoformat(timespec="seconds")}
+
+
+def _lock(descriptor: int) -> None:
+    """Take the lock, past observers: to see whether a holder lives they share the lock for a moment."""
+    for _ in range(_OBSERVERS_MAX):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            # Refused as well if somebody holds it; shared only if all others just look.
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+    raise BlockingIOError
+
+
+def _name_of_holder(path: Path) -> dict[str, Any]:
+    """Who has the lock; whoever took it this very moment is about to write its name."""
+    for _ in range(_PATIENCE_ROUNDS):
+        if holder := read_holder(path):
+            return holder
+        select.select([], [], [], 0.01)
+    return {}
 
 
 def read_holder(path: Path) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 A store belongs to one scheduler at a time. Each verb is atomic. `replace` and `write` carry a number that grows by
 one with each new call: a call that failed is repeated under its own number, and a store that has applied it already
-(a commit can succeed and still report a fault) does nothing the second time.
+(a commit can succeed and still report a fault) does nothing the second time. Calls of one verb never overtake each
+other; a `replace` may come between a failed `write` and its repetition, and the other way round.
 """
 
 from collections.abc import Sequence
@@ -56,7 +57,10 @@ class Store(Protocol):
     """The port. Failures are `StoreError`s; after one the store is as it was before the call, or as after it."""
 
     async def open(self, identifier: str, at: Instant) -> Persisted:
-        """Take ownership and load, changing nothing; a live holder is named in a `StoreLockedError`."""
+        """Take ownership and load, changing nothing; a live holder is named in a `StoreLockedError`.
+
+        When it raises, nothing is owned.
+        """
         ...
 
     async def replace(self, replacement: Replacement, number: int) -> None:

@@ -59,6 +59,9 @@ CREATE TABLE runs (
 );
 """
 
+COUNTERS: Final = ("replaced", "written", "generation", "run")
+"""In `meta`: the number of the last replacement and of the last batch applied, the highest generation and run used."""
+
 MIGRATIONS: Final[dict[int, str]] = {}
 """Statements that lead from a version to the next one; run in the transaction of the first initialize()."""
 
@@ -68,9 +71,7 @@ def create(connection: sqlite3.Connection) -> None:
     for statement in TABLES.split(";"):
         if statement.strip():
             connection.execute(statement)
-    connection.executemany(
-        "INSERT INTO meta VALUES (?, ?)", [("zone", None), ("number", 0), ("generation", 0), ("run", 0)]
-    )
+    connection.executemany("INSERT INTO meta VALUES (?, ?)", [("zone", None), *((name, 0) for name in COUNTERS)])
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version = {VERSION}")
 

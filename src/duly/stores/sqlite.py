@@ -19,10 +19,16 @@ from urllib.parse import quote
 from duly.core.moments import Instant, as_datetime
 from duly.core.record import FIELDS
 from duly.core.task import Change
-from duly.errors import StoreCorruptedError, StoreError, StoreVersionError, TaskInvalidStructureError
+from duly.errors import (
+    StoreCorruptedError,
+    StoreError,
+    StoreLockedError,
+    StoreVersionError,
+    TaskInvalidStructureError,
+)
 from duly.stores import schema
 from duly.stores.faults import naming_faults
-from duly.stores.lockfile import LockFile
+from duly.stores.lockfile import LockFile, this_process
 from duly.stores.port import Persisted, Refusal, Replacement
 from duly.stores.statements import Statements
 from duly.stores.worker import Worker, WriterThread
@@ -55,6 +61,8 @@ class SqliteStore:
         if not isinstance(path, str | os.PathLike):
             raise TypeError(f"the store's path must be a str or a Path, got {type(path).__name__}")
         text = os.fspath(path)
+        if not isinstance(text, str):
+            raise TypeError(f"the store's path must be text, got {text!r}")
         if not text or "\0" in text:
             raise ValueError(f"the store's path must be non-empty text, got {text!r}")
         self.in_memory = text == ":memory:"
@@ -68,8 +76,10 @@ class SqliteStore:
         self._found_version = 0
         self._existed = False
         self._is_new = True
+        self._hollow = False
         self._fresh = True  # no initialize() has been applied since it was opened
         self._dead = False
+        self._holder: dict[str, Any] | None = None  # the scheduler that opened it, until it is closed
         _stores.add(self)
 
     @property
@@ -88,8 +98,16 @@ class SqliteStore:
 
     async def open(self, identifier: str, at: Instant) -> Persisted:
         """Take ownership and load, changing nothing."""
+        if self._holder is not None:
+            # Another scheduler was given this very object, and lives: it must not notice.
+            raise StoreLockedError(self.path, self._holder)
+        self._holder = this_process(as_datetime(at, UTC))
         self._dead = False
-        return await self._worker.call(lambda: self._open(identifier, at))
+        try:
+            return await self._worker.call(lambda: self._open(identifier, at))
+        except BaseException:
+            await self.close()
+            raise
 
     async def replace(self, replacement: Replacement, number: int) -> None:
         """Apply all of an initialize(), or nothing."""
@@ -110,11 +128,13 @@ class SqliteStore:
         with contextlib.suppress(asyncio.CancelledError):
             await self._worker.call(self._release)
         self._worker.finish(lambda: None)
+        self._holder = None
 
     def abandon(self) -> None:
         """Record nothing more and release everything; what is being written now still completes."""
         self._dead = True
         self._worker.finish(self._release)
+        self._holder = None
 
     # --- loading -----------------------------------------------------------------------------------------------------
 
@@ -168,6 +188,7 @@ class SqliteStore:
     def _recognise(self) -> int:
         """The schema version of what is there; 0 for nothing yet, an error for anything that is not ours."""
         self._existed = os.path.exists(self.path)
+        self._hollow = False
         wal = self.path + "-wal"
         self._is_new = not self._existed or (os.path.getsize(self.path) == 0 and not os.path.exists(wal))
         if self._is_new:
@@ -175,6 +196,9 @@ class SqliteStore:
         with self._reader() as connection:
             application_id = connection.execute("PRAGMA application_id").fetchone()[0]
             version = connection.execute("PRAGMA user_version").fetchone()[0]
+            if application_id == version == 0 and self._is_hollow(connection):
+                self._is_new = self._hollow = True
+                return 0
             if application_id != schema.APPLICATION_ID:
                 raise StoreError(
                     f"{self.path} is a database of something else",
@@ -186,12 +210,17 @@ class SqliteStore:
             raise StoreVersionError(self.path, version, schema.VERSION)
         return int(version)
 
+    def _is_hollow(self, connection: sqlite3.Connection) -> bool:
+        """Whether this is a database without a single table: a first initialize() was killed before its commit."""
+        pages = connection.execute("PRAGMA page_count").fetchone()[0]
+        return pages > 0 and connection.execute("SELECT 1 FROM sqlite_master").fetchone() is None
+
     @contextlib.contextmanager
     def _reader(self) -> Any:
         # Without a WAL there is no holder, so the file stands still: `immutable` then spares it even SQLite's helpers.
         mode = "mode=ro" if os.path.exists(self.path + "-wal") else "immutable=1"
         with naming_faults(self.path, "load"):
-            connection = sqlite3.connect(f"file:{quote(self.path)}?{mode}", uri=True, isolation_level=None)
+            connection = sqlite3.connect(f"file:{quote(os.fsencode(self.path))}?{mode}", uri=True, isolation_level=None)
             try:
                 yield connection
             finally:
@@ -238,7 +267,7 @@ class SqliteStore:
                 connection.execute("ROLLBACK")
         if states != len(records):
             raise TaskInvalidStructureError(states, f"{states} states for {len(records)} tasks")
-        for name in ("number", "generation", "run"):
+        for name in schema.COUNTERS:
             if type(meta.get(name)) is not int:
                 raise StoreCorruptedError(f"{self.path} has no valid counter {name!r}", store=self.path)
         known = {identifier: key for key, identifier in identifiers.items()}
@@ -250,7 +279,7 @@ class SqliteStore:
             meta.get("zone"),
             next_generation=meta["generation"] + 1,
             next_run=meta["run"] + 1,
-            next_number=meta["number"] + 1,
+            next_number=max(meta["replaced"], meta["written"]) + 1,
         )
 
     # --- writing -----------------------------------------------------------------------------------------------------
@@ -307,11 +336,11 @@ class SqliteStore:
                         schema.create(connection)
                     elif not self.in_memory:
                         schema.migrate(connection, self._found_version)
-                if not self._statements.already(connection, number):
+                if not self._statements.already(connection, "replaced", number):
                     if self._fresh:
                         self._statements.arrive(connection, replacement)
                     self._statements.apply(connection, replacement)
-                    self._statements.finished(connection, number)
+                    self._statements.finished(connection, "replaced", number)
         except BaseException:
             if self._fresh:
                 self._undo_creation()
@@ -321,7 +350,7 @@ class SqliteStore:
 
     def _undo_creation(self) -> None:
         """A first initialize() failed: leave no file where none was, and an empty one where that was."""
-        if self.in_memory or not self._is_new:
+        if self.in_memory or self._hollow or not self._is_new:
             return
         connection, self._connection = self._connection, None
         if connection is not None:
@@ -337,9 +366,9 @@ class SqliteStore:
 
     def _write(self, batch: Sequence[Change], number: int) -> None:
         with self._transaction("write") as connection:
-            if not self._statements.already(connection, number):
+            if not self._statements.already(connection, "written", number):
                 self._statements.write(connection, batch)
-                self._statements.finished(connection, number)
+                self._statements.finished(connection, "written", number)
 
     # --- letting go --------------------------------------------------------------------------------------------------
 

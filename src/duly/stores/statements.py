@@ -9,10 +9,13 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
+from typing import Any, Literal
 
+from duly.core.moments import MICROSECONDS
 from duly.core.task import MARK_TOLERANCE, SHORTEST_DELAY, Change, Correction, End, Grounds, Start, Task
 from duly.stores.port import Replacement
+
+Verb = Literal["replaced", "written"]
 
 
 @dataclass(slots=True)
@@ -23,9 +26,9 @@ class Statements:
     key: int
     history: int
 
-    def finished(self, connection: sqlite3.Connection, number: int) -> None:
+    def finished(self, connection: sqlite3.Connection, verb: Verb, number: int) -> None:
         """Note that the call with this number has been applied."""
-        connection.execute("UPDATE meta SET value = ? WHERE key = 'number'", (number,))
+        connection.execute("UPDATE meta SET value = ? WHERE key = ?", (number, verb))
 
     def write(self, connection: sqlite3.Connection, batch: Sequence[Change]) -> None:
         """Starts, ends and corrections, in their order."""
@@ -39,9 +42,12 @@ class Statements:
                     assert isinstance(change, Correction)
                     self._correct(connection, change)
 
-    def already(self, connection: sqlite3.Connection, number: int) -> bool:
-        """Whether the call with this number has been applied before: a commit can succeed and report a fault."""
-        return bool(connection.execute("SELECT value FROM meta WHERE key = 'number'").fetchone()[0] >= number)
+    def already(self, connection: sqlite3.Connection, verb: Verb, number: int) -> bool:
+        """Whether the call with this number has been applied before: a commit can succeed and report a fault.
+
+        Each verb has its own count: between a failed write and its repetition an initialize() may have succeeded.
+        """
+        return bool(connection.execute("SELECT value FROM meta WHERE key = ?", (verb,)).fetchone()[0] >= number)
 
     def arrive(self, connection: sqlite3.Connection, replacement: Replacement) -> None:
         """A scheduler has taken over: it is known by name, and runs that nobody ended become history."""
@@ -188,11 +194,14 @@ class Statements:
         now, minute = correction.now, correction.minute
         too_far = minute + MARK_TOLERANCE
         connection.execute(
-            "UPDATE states SET served_through = ?, written_by = ? WHERE served_through > ?",
-            (minute, self.key, too_far),
+            # The mark of a task that never started is the minute before `known_since`.
+            "UPDATE states SET served_through = :minute - 60 * (last_attempt_at IS NULL), written_by = :key "
+            "WHERE served_through + 60 * (last_attempt_at IS NULL) > :too_far",
+            {"minute": minute, "key": self.key, "too_far": too_far},
         )
         connection.execute(
-            "UPDATE tasks SET known_since = ? WHERE retired_at IS NULL AND known_since > ?", (now, too_far * 1_000_000)
+            "UPDATE tasks SET known_since = ? WHERE retired_at IS NULL AND known_since >= ?",
+            (now, (too_far + 60) * MICROSECONDS),
         )
         connection.execute(
             "UPDATE states SET pending_retry_until = :now + 1000 * max(:shortest, t.delay_ms), written_by = :key "

@@ -18,7 +18,7 @@ from typing import Any, Final, NoReturn
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from duly.clock import breathe
-from duly.core.moments import MICROSECONDS, Instant, as_datetime, instant_of
+from duly.core.moments import MICROSECONDS, Instant, as_datetime, begin, instant_of
 from duly.events import Event, PollCompleted, PollStarted
 from duly.host import Host
 from duly.scheduler import Scheduler, scheduler_on
@@ -43,6 +43,10 @@ class _SimulatedClock:
         self.wall = wall
         self.passed = 0  # microseconds
         self.signs_of_life = 0
+        self.naps: set[asyncio.Event] = set()
+        """Those of callbacks that are asleep, and have not been woken."""
+        self.postponed: Callable[[int, asyncio.Event], int] | None = None
+        """Until when a look can wait that was wanted at an instant; None: no look waits."""
         self._zone = zone
         self._sleepers: list[tuple[int, int, asyncio.Event, list[bool]]] = []
         self._tickets = count()
@@ -58,7 +62,18 @@ class _SimulatedClock:
         return self._zone
 
     async def sleep_until(self, instant: int, wake: asyncio.Event) -> None:
+        if self.postponed is not None:
+            instant = self.postponed(instant, wake)
         await self.sleep(instant - self.wall, wake)
+
+    async def nap(self, microseconds: int) -> None:
+        """Sleep for a stretch of passing time, as callbacks do."""
+        wake = asyncio.Event()
+        self.naps.add(wake)
+        try:
+            await self.sleep(microseconds, wake)
+        finally:
+            self.naps.discard(wake)
 
     async def sleep(self, microseconds: int, wake: asyncio.Event) -> None:
         """Sleep for a stretch of passing time, or until woken."""
@@ -87,6 +102,7 @@ class _SimulatedClock:
         while (alarm := self.next_alarm()) is not None and alarm <= self.passed:
             _, _, wake, asleep = heappop(self._sleepers)
             asleep[0] = False
+            self.naps.discard(wake)
             wake.set()
 
 
@@ -115,12 +131,22 @@ class SimulatedHost:
 
     `at` and every `when` are ISO text or a `datetime`; naive ones are meant in `tz`, a zone name or a `tzinfo`. `store`
     is a path that outlives the host; by default the disk is gone with it. `events` lists every event of every scheduler
-    on this host, except the two that each poll makes.
+    on this host, except the two that each poll makes. `idle_looks=False` leaves out the looks at which nothing can be
+    due, and makes a year pass in seconds.
     """
 
-    def __init__(self, at: str | datetime, tz: str | tzinfo, store: str | Path | Store | None = None) -> None:
+    def __init__(
+        self,
+        at: str | datetime,
+        tz: str | tzinfo,
+        store: str | Path | Store | None = None,
+        *,
+        idle_looks: bool = True,
+    ) -> None:
         self._zone = _zone(tz)
         self._clock = _SimulatedClock(instant_of(self._moment(at)), self._zone)
+        if not idle_looks:
+            self._clock.postponed = self._postponed
         self._given_store = store
         self._folder: str | None = None
         self._identifiers = count(1)
@@ -134,6 +160,8 @@ class SimulatedHost:
         )
         self._schedulers: list[Scheduler] = []
         self._inside = False
+        self._callbacks_only_sleep = False
+        """A promise that `duly simulate` makes for its stand-ins: while they sleep, the host is known to be quiet."""
         self.events: list[Event] = []
 
     async def __aenter__(self) -> "SimulatedHost":
@@ -213,13 +241,17 @@ class SimulatedHost:
         """Set the wall clock, also back; no time passes, so a scheduler notices at its next look, within a minute."""
         self._require_inside()
         self._clock.wall = instant_of(self._moment(when))
+        if self._clock.postponed is not None:
+            for scheduler in self._schedulers:
+                if scheduler._loop is not None:
+                    scheduler._loop.wake.set()  # it may be asleep for longer than a minute
         await self._settle()
 
     async def sleep(self, seconds: float) -> None:
         """For callbacks: work that takes this long, in passing time."""
         if not seconds >= 0:
             raise ValueError(f"sleep takes a number of seconds that is not negative, got {seconds!r}")
-        await self._clock.sleep(int(seconds * MICROSECONDS), asyncio.Event())
+        await self._clock.nap(int(seconds * MICROSECONDS))
 
     async def crash(self) -> None:
         """The process dies now: running callbacks vanish, nothing more is recorded, the disk keeps what was durable.
@@ -265,7 +297,7 @@ class SimulatedHost:
         self._require_inside()
         idle = 0
         for _ in range(_ROUNDS_MAX):
-            if all(_is_quiet(scheduler) for scheduler in self._schedulers):
+            if all(_is_quiet(scheduler) for scheduler in self._schedulers) and not self._any_run_awake():
                 return
             before = self._clock.signs_of_life
             await breathe()
@@ -273,6 +305,27 @@ class SimulatedHost:
             if idle >= _IDLE_ROUNDS:
                 return
         raise RuntimeError("the host does not settle: something runs on and on without any time passing")
+
+    def _any_run_awake(self) -> bool:
+        """Whether any run may have something to do now; one that lives leaves that open, unless it surely sleeps."""
+        runs = sum(len(each._loop.execution.runs) for each in self._schedulers if each._loop is not None)
+        return runs > 0 and not (self._callbacks_only_sleep and runs == len(self._clock.naps))
+
+    def _postponed(self, instant: int, wake: asyncio.Event) -> int:
+        """When a loop that wants to look at an instant has something to find; time is the host's, so it can know."""
+        for scheduler in self._schedulers:
+            loop = scheduler._loop
+            if loop is None or loop.wake is not wake or not loop.agenda.size:
+                continue
+            if instant < loop.agenda.minute_ends(self._clock.wall):
+                break  # a retry or a time limit, and not the end of a minute
+            looks = [] if (due := loop.agenda.next_due()) is None else [begin(due)]
+            if (timer := loop.agenda.next_timer()) is not None:
+                looks.append(timer)
+            if (deadline := loop.execution.next_deadline()) is not None:
+                looks.append(Instant(self._clock.wall + int((deadline - self._clock.elapsed()) * MICROSECONDS) + 1))
+            return max(instant, min(looks, default=instant))
+        return instant
 
     def _require_inside(self) -> None:
         if not self._inside:
@@ -290,13 +343,13 @@ class SimulatedHost:
 
 
 def _is_quiet(scheduler: Scheduler) -> bool:
-    """Whether a scheduler surely has nothing to do until time passes; a living run leaves that open."""
+    """Whether a scheduler, its runs aside, surely has nothing to do until time passes."""
     if scheduler._calls:
         return False
     loop = scheduler._loop
     if loop is None:
         return True
-    return loop.parked and not loop.wake.is_set() and not loop.journal.busy and not loop.execution.runs
+    return loop.parked and not loop.wake.is_set() and not loop.journal.busy
 
 
 async def _dead(*_: object) -> NoReturn:

@@ -1,0 +1,385 @@
+"""Declared against stored: new, preserved, overridden, orphaned, and interrupted."""
+
+from collections.abc import Iterable, Iterator
+from datetime import UTC, timedelta, tzinfo
+from itertools import count
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from duly.core.moments import Minute, minute_of
+from duly.core.registration import Registration, read_registrations
+from duly.core.resolution import Resolution, configuration, difference, resolve, what_is_dropped
+from duly.core.task import AwaitingRetry, AwaitingRun, Interrupted, Running, Task, TaskState, Withdrawn
+from tests.core.helpers import BERLIN, at, in_a_thread, minute, on_the_loop, states, task
+
+NOW = at("2025-06-15T12:00:30")
+THIS = minute("2025-06-15T12:00")
+SERVED = AwaitingRun(THIS, at("2025-06-15T12:00"), at("2025-06-15T12:00:01"))
+CUT_SHORT = Interrupted(
+    minute("2025-06-15T11:58"), at("2025-06-15T11:58:01"), None, None, None, 0, 1, at("2025-06-15T11:58:01")
+)
+RETRYING = AwaitingRetry(THIS, at("2025-06-15T12:00"), None, at("2025-06-15T12:00:10"), at("2025-06-15T12:05:10"), 1)
+IN_FLIGHT = Running(THIS, at("2025-06-15T12:00"), None, None, None, 0, 0)
+
+
+def declare(*items: tuple[str, str, timedelta]) -> list[Registration]:
+    return list(read_registrations([(name, cron, in_a_thread, delay) for name, cron, delay in items]))
+
+
+def minutely(*names: str, delay_ms: int = 5_000) -> list[Registration]:
+    return declare(*((name, "* * * * *", timedelta(milliseconds=delay_ms)) for name in names))
+
+
+def resolved(
+    declared: Iterable[Registration], stored: Iterable[Task], zone: tzinfo = UTC, first: int = 100
+) -> Resolution:
+    numbers = count(first)
+    steps = resolve(
+        declared,
+        {each.name: each for each in stored},
+        now=NOW,
+        zone=zone,
+        new_generations=lambda: next(numbers),
+    )
+    *_, last = steps
+    return last
+
+
+def names(result: Resolution) -> dict[str, list[str]]:
+    return {
+        "added": [each.name for each in result.added],
+        "preserved": [each.name for each, _ in result.preserved],
+        "overridden": [each.new.name for each in result.overridden],
+        "orphaned": [each.task.name for each in result.orphaned],
+        "interrupted": [each.name for each in result.interrupted],
+    }
+
+
+# --- the four classes ------------------------------------------------------------------------------------------------
+
+
+def test_each_task_is_in_one_class() -> None:
+    """SPEC 5.1: new, preserved, overridden, orphaned."""
+    result = resolved(
+        minutely("new", "kept") + declare(("changed", "0 3 * * *", timedelta(seconds=5))),
+        [task("kept", "* * * * *", SERVED), task("changed", "* * * * *", SERVED), task("gone", "* * * * *", SERVED)],
+    )
+    assert names(result) == {
+        "added": ["new"],
+        "preserved": ["kept"],
+        "overridden": ["changed"],
+        "orphaned": ["gone"],
+        "interrupted": [],
+    }
+    assert result.changes_tasks
+    assert result.now == NOW
+
+
+def test_nothing_declared_and_nothing_stored_changes_nothing() -> None:
+    """SPEC 4.4: an empty list is legal."""
+    result = resolved([], [])
+    assert not result.changes_tasks
+    assert result.first_changed() is None
+
+
+def test_an_empty_declaration_orphans_all() -> None:
+    """SPEC 4.4: stored tasks become orphaned."""
+    result = resolved([], [task("a", "* * * * *", SERVED), task("b", "0 3 * * *", SERVED)])
+    assert names(result)["orphaned"] == ["a", "b"]
+    assert [each.last_attempt_at for each in result.orphaned] == [at("2025-06-15T12:00")] * 2
+
+
+def test_the_same_again_changes_nothing() -> None:
+    """SPEC 4.2: the same registrations again change nothing; the newest callback comes with them."""
+    old = task("a", "* * * * *", SERVED)
+    (registration,) = minutely("a")
+    result = resolved([registration], [old])
+    assert not result.changes_tasks
+    assert result.preserved == [(old, registration)]
+    assert result.preserved[0][0] is old
+    assert old.state is SERVED
+    assert old.callback is on_the_loop, "it takes effect when the transaction is through, not before"
+
+
+@pytest.mark.parametrize(
+    ("cron", "delay", "change"),
+    [
+        ("*  * * * *", timedelta(seconds=5), "cronExpression"),
+        ("0-59 * * * *", timedelta(seconds=5), "cronExpression"),
+        ("* * * * *", timedelta(seconds=5, microseconds=1), "retryDelayMs"),
+        ("* * * * *", timedelta(seconds=6), "retryDelayMs"),
+        ("0 3 * * *", timedelta(0), "cronExpression,retryDelayMs"),
+    ],
+)
+def test_any_difference_in_text_or_delay_overrides(cron: str, delay: timedelta, change: str) -> None:
+    """SPEC 5.1: compared by cron text, not by meaning, and by whole milliseconds, rounded up."""
+    result = resolved(declare(("a", cron, delay)), [task("a", "* * * * *", SERVED)])
+    assert names(result)["overridden"] == ["a"]
+    assert result.overridden[0].change_type == change
+
+
+@pytest.mark.parametrize("delay", [timedelta(milliseconds=5_000), timedelta(milliseconds=4_999, microseconds=1)])
+def test_delays_that_round_to_the_same_milliseconds_are_the_same(delay: timedelta) -> None:
+    """SPEC 5.1: integer milliseconds, sub-millisecond delays rounded up."""
+    assert not resolved(declare(("a", "* * * * *", delay)), [task("a", "* * * * *", SERVED)]).changes_tasks
+
+
+def test_names_are_compared_exactly() -> None:
+    """SPEC 1.4: case- and blank-sensitive."""
+    result = resolved(minutely("A", "a "), [task("a", "* * * * *", SERVED)])
+    assert names(result)["added"] == ["A", "a "]
+    assert names(result)["orphaned"] == ["a"]
+
+
+# --- new-task start-up -----------------------------------------------------------------------------------------------
+
+
+def test_a_new_task_may_owe_this_minute_and_none_before_it() -> None:
+    """SPEC 3.1: occurrences before the task was first registered are not owed."""
+    (added,) = resolved(minutely("a"), []).added
+    assert added.state == AwaitingRun(Minute(THIS - 60))
+
+
+@pytest.mark.parametrize(
+    ("mark", "expected"), [("11:00", "11:59"), ("11:59", "11:59"), ("12:00", "12:00"), ("14:00", "14:00")]
+)
+def test_an_overriding_task_starts_anew_but_keeps_the_mark(mark: str, expected: str) -> None:
+    """SPEC 5.1: new configuration, times reset, new-task start-up; the served mark stays."""
+    old = task("a", "0 3 * * *", AwaitingRun(minute(f"2025-06-15T{mark}"), NOW, NOW, NOW))
+    (override,) = resolved(minutely("a"), [old]).overridden
+    assert override.new.state == AwaitingRun(minute(f"2025-06-15T{expected}"))
+    assert override.old is old
+    assert override.old_state is old.state
+
+
+@pytest.mark.parametrize("state", [RETRYING, CUT_SHORT, IN_FLIGHT])
+def test_an_overriding_task_owes_nothing_of_the_old_one(state: TaskState) -> None:
+    """SPEC 5.1: an interrupted run or a pending retry included; SPEC 5.3: nor of a run in flight."""
+    (override,) = resolved(minutely("a"), [task("a", "0 3 * * *", state)]).overridden
+    assert isinstance(override.new.state, AwaitingRun)
+    assert override.new.state.last_attempt_at is None
+    assert names(resolved(minutely("a"), [task("a", "0 3 * * *", state)]))["interrupted"] == []
+
+
+def test_in_the_second_copy_of_a_minute_a_new_task_begins_after_it_too() -> None:
+    """SPEC 2.3: the mark is that of the host's minute, in the repeated hour as well."""
+    now = at("~2025-10-26T02:30:10", BERLIN)
+    numbers = count(1)
+    *_, result = resolve(minutely("a"), {}, now=now, zone=BERLIN, new_generations=lambda: next(numbers))
+    assert result.added[0].state.served_through == minute("~2025-10-26T02:29", BERLIN)
+
+
+def test_declared_values_reach_the_task() -> None:
+    (added,) = resolved(declare(("a", "0 3 * * *", timedelta(seconds=7))), []).added
+    assert (added.name, added.expression.text, added.delay) == ("a", "0 3 * * *", 7_000)
+    assert added.callback is in_a_thread
+
+
+# --- generations -----------------------------------------------------------------------------------------------------
+
+
+def test_every_new_or_overriding_task_gets_a_generation_of_its_own() -> None:
+    """SPEC 5.3: so an end that belongs to the old configuration cannot touch the new one."""
+    old = task("b", "0 3 * * *", SERVED, generation=7)
+    result = resolved(minutely("a", "b", "c"), [old])
+    arrived = [*result.added, *(each.new for each in result.overridden)]
+    assert sorted(each.generation for each in arrived) == [100, 101, 102]
+    assert old.generation == 7
+
+
+def test_tasks_of_one_expression_get_neighbouring_generations() -> None:
+    """They fall due together, and their rows then lie together on disk."""
+    declared = declare(
+        *((f"t{n}", "* * * * *" if n % 2 else "0 3 * * *", timedelta(0)) for n in range(10)),
+    )
+    by_generation = sorted(resolved(declared, []).added, key=lambda each: each.generation)
+    assert [each.expression.text for each in by_generation] == ["0 3 * * *"] * 5 + ["* * * * *"] * 5
+
+
+# --- interrupted -----------------------------------------------------------------------------------------------------
+
+
+def test_interrupted_is_declared_unchanged_and_cut_short() -> None:
+    """SPEC 5.1: one word, one meaning; an orphan that was cut short is an orphan."""
+    stored = [task(name, "* * * * *", CUT_SHORT) for name in ("kept", "gone")] + [
+        task("changed", "0 3 * * *", CUT_SHORT)
+    ]
+    result = resolved(minutely("kept", "changed"), stored)
+    assert names(result)["interrupted"] == ["kept"]
+    assert names(result)["preserved"] == ["kept"]
+
+
+# --- what is dropped -------------------------------------------------------------------------------------------------
+
+DROPPED: list[tuple[str, TaskState, tuple[str, ...]]] = [
+    ("nothing", SERVED, ()),
+    ("catch-up", AwaitingRun(minute("2025-06-15T11:40")), ("owed catch-up of 2025-06-15T12:00:00+00:00",)),
+    ("retry", RETRYING, ("pending retry at 2025-06-15T12:05:10+00:00",)),
+    (
+        "interrupted",
+        CUT_SHORT,
+        ("interrupted run of 2025-06-15T11:58:01+00:00", "owed catch-up of 2025-06-15T12:00:00+00:00"),
+    ),
+    (
+        "interrupted, waiting",
+        Interrupted(THIS, at("2025-06-15T12:00"), None, at("2025-06-15T11:00"), at("2025-06-15T11:30"), 1, 1, None),
+        ("interrupted run of 2025-06-15T12:00:00+00:00", "pending retry at 2025-06-15T11:30:00+00:00"),
+    ),
+    ("in flight", IN_FLIGHT, ()),
+    ("withdrawn", Withdrawn(minute("2025-06-15T11:40")), ()),
+]
+
+
+@pytest.mark.parametrize(("state", "expected"), [row[1:] for row in DROPPED], ids=[row[0] for row in DROPPED])
+def test_what_is_dropped_is_said(state: TaskState, expected: tuple[str, ...]) -> None:
+    """SPEC 5.1: what was owed under the old one is dropped, and the event says so."""
+    old = task("a", "* * * * *", state)
+    assert what_is_dropped(old, THIS, UTC) == expected
+    assert resolved([], [old]).orphaned[0].dropped == expected
+    assert resolved(declare(("a", "0 3 * * *", timedelta(0))), [old]).overridden[0].dropped == expected
+
+
+def test_what_is_dropped_is_said_in_the_time_of_the_host() -> None:
+    """Issue 2: times in ISO 8601 with offset."""
+    (override,) = resolved(
+        minutely("a"), [task("a", "0 * * * *", AwaitingRun(minute("2025-06-15T11:00")))], BERLIN
+    ).overridden
+    assert override.dropped == ("owed catch-up of 2025-06-15T14:00:00+02:00",)
+
+
+# --- the first that would have changed -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("declared", "expected"),
+    [
+        (minutely("kept", "new"), ("new", "* * * * *")),
+        (declare(("changed", "1 * * * *", timedelta(0)), ("new", "* * * * *", timedelta(0))), ("changed", "1 * * * *")),
+        (declare(("new", "1 * * * *", timedelta(0)), ("changed", "* * * * *", timedelta(0))), ("new", "1 * * * *")),
+        (
+            declare(
+                ("changed", "1 * * * *", timedelta(0)),
+                ("new", "* * * * *", timedelta(0)),
+                ("newer", "1 * * * *", timedelta(0)),
+            ),
+            ("changed", "1 * * * *"),
+        ),
+        (
+            minutely("kept")
+            + declare(
+                ("n1", "2 * * * *", timedelta(0)), ("n2", "1 * * * *", timedelta(0)), ("n3", "2 * * * *", timedelta(0))
+            ),
+            ("n1", "2 * * * *"),
+        ),
+        (minutely("kept"), ("changed", "0 3 * * *")),
+    ],
+)
+def test_the_first_task_that_would_have_changed_is_named(
+    declared: list[Registration], expected: tuple[str, str]
+) -> None:
+    """SPEC 1.5: a ScheduleTaskError names it; in the order of declaration, what is gone coming last."""
+    stored = [task("kept", "* * * * *", SERVED), task("changed", "0 3 * * *", SERVED)]
+    assert resolved(declared, stored).first_changed() == expected
+
+
+def test_a_transaction_that_changes_no_task_names_the_first_it_keeps() -> None:
+    """SPEC 1.5: there is always a name, also when only the zone or a correction had to be stored."""
+    assert resolved(
+        minutely("a", "b"), [task("b", "* * * * *", SERVED), task("a", "* * * * *", SERVED)]
+    ).first_changed() == (
+        "a",
+        "* * * * *",
+    )
+
+
+# --- the difference --------------------------------------------------------------------------------------------------
+
+
+def test_a_mismatch_is_told_in_full() -> None:
+    """SPEC 5.6: TaskListMismatchError with the difference in `details`."""
+    result = resolved(
+        minutely("n2", "n1", "kept", "changed"),
+        [task("kept", "* * * * *", SERVED), task("changed", "0 3 * * *", SERVED), task("gone", "* * * * *", SERVED)],
+    )
+    assert difference(result) == {
+        "expected": ["changed", "gone", "kept"],
+        "actual": ["changed", "kept", "n1", "n2"],
+        "added": ["n1", "n2"],
+        "removed": ["gone"],
+        "changed": {
+            "changed": {
+                "stored": {"cronExpression": "0 3 * * *", "retryDelayMs": 5_000},
+                "declared": {"cronExpression": "* * * * *", "retryDelayMs": 5_000},
+            }
+        },
+    }
+
+
+def test_a_configuration_is_what_is_compared() -> None:
+    assert configuration(task("a", "0 3 * * *", SERVED, delay_ms=7)) == {
+        "cronExpression": "0 3 * * *",
+        "retryDelayMs": 7,
+    }
+
+
+# --- properties ------------------------------------------------------------------------------------------------------
+
+some_names = st.sets(st.sampled_from("abcdefgh"))
+crons = st.sampled_from(["* * * * *", "0 3 * * *"])
+
+
+@st.composite
+def declared_and_stored(draw: st.DrawFn) -> tuple[list[Registration], list[Task]]:
+    """Any declaration against any store."""
+    declared = declare(*((name, draw(crons), timedelta(seconds=5)) for name in sorted(draw(some_names))))
+    stored = [
+        task(name, draw(crons), draw(states), delay_ms=draw(st.sampled_from([5_000, 7_000])), generation=n)
+        for n, name in enumerate(sorted(draw(some_names)), 1)
+    ]
+    return declared, stored
+
+
+@given(declared_and_stored())
+def test_the_classes_are_exhaustive_and_exclusive(both: tuple[list[Registration], list[Task]]) -> None:
+    """SPEC 5.1: declared = new + preserved + overridden; stored = preserved + overridden + orphaned."""
+    declared, stored = both
+    found = names(resolved(declared, stored))
+    assert sorted(found["added"] + found["preserved"] + found["overridden"]) == sorted(each.name for each in declared)
+    assert sorted(found["preserved"] + found["overridden"] + found["orphaned"]) == sorted(each.name for each in stored)
+    assert set(found["interrupted"]) <= set(found["preserved"])
+
+
+@given(declared_and_stored())
+def test_resolving_changes_nothing_by_itself(both: tuple[list[Registration], list[Task]]) -> None:
+    """SPEC 5.2: if the transaction fails, the previous state stands; so nothing stored was touched."""
+    declared, stored = both
+    before = [(each.state, each.callback, each.generation, each.kind, each.delay) for each in stored]
+    resolved(declared, stored)
+    assert [(each.state, each.callback, each.generation, each.kind, each.delay) for each in stored] == before
+
+
+@given(declared_and_stored())
+def test_a_second_resolution_finds_nothing_to_change(both: tuple[list[Registration], list[Task]]) -> None:
+    """SPEC 4.2: idempotence."""
+    declared, stored = both
+    first = resolved(declared, stored)
+    in_force = [each for each, _ in first.preserved] + first.added + [each.new for each in first.overridden]
+    again = resolved(declared, in_force)
+    assert not again.changes_tasks
+    assert len(again.preserved) == len(declared)
+
+
+def test_resolving_goes_in_steps() -> None:
+    """Architecture: a large initialize lets others work in between."""
+    steps = resolve(
+        minutely("a", "b", "c"),
+        {"d": task("d", "* * * * *", SERVED)},
+        now=NOW,
+        zone=UTC,
+        new_generations=lambda: 1,
+    )
+    assert isinstance(steps, Iterator)
+    assert sum(1 for _ in steps) >= 4
+    assert minute_of(NOW, UTC) == THIS

@@ -1,0 +1,89 @@
+"""A hundred thousand tasks due in one minute: constant work for each, counted and not timed."""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from duly.core.task import Change
+from duly.events import Event, PollCompleted, TaskStartDelayed
+from duly.loop import CHUNK_STARTS_MAX
+from duly.stores import Refusal, SqliteStore
+from duly.stores.worker import Inline
+from duly.testing import SimulatedHost
+
+TASKS = 100_000
+
+
+class CountingStore(SqliteStore):
+    """The embedded store, and how often it is asked to write."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, worker=Inline(), synchronous="OFF")
+        self.writes = 0
+        self.changes = 0
+
+    async def write(self, batch: Sequence[Change], number: int) -> Sequence[Refusal]:
+        self.writes += 1
+        self.changes += len(batch)
+        return await super().write(batch, number)
+
+
+@pytest.mark.slow
+async def test_a_hundred_thousand_tasks_due_in_one_minute_start_once_each_at_constant_cost(tmp_path: Path) -> None:
+    """Issue 2, SPEC 3.2: each starts once; evaluations and writes per due task are constant, commits per chunk."""
+    starts: Counter[int] = Counter()
+    polls: list[Event] = []
+
+    def task(number: int) -> tuple[str, str, object, timedelta]:
+        async def job() -> None:
+            starts[number] += 1
+
+        return f"task-{number}", "30 12 * * *", job, timedelta(minutes=1)
+
+    async with SimulatedHost("2024-05-01T12:29:30", "Europe/Berlin") as host:
+        store = CountingStore(tmp_path / "many.db")
+        scheduler = host.scheduler(store, on_event=polls.append)
+        await scheduler.initialize([task(number) for number in range(TASKS)])
+        await host.advance(seconds=29)
+        before = store.writes
+        assert not starts
+
+        await host.advance(seconds=31)
+
+        assert len(starts) == TASKS
+        assert set(starts.values()) == {1}
+        assert store.changes == 2 * TASKS
+        assert store.writes - before <= 2 * math.ceil(TASKS / CHUNK_STARTS_MAX) + 20
+        evaluated = sum(event.tasks_evaluated for event in polls if isinstance(event, PollCompleted))
+        assert evaluated == TASKS
+        assert not any(isinstance(event, TaskStartDelayed) for event in polls)
+        await scheduler.stop()
+
+
+async def test_waiting_for_a_slot_costs_a_constant_per_start(tmp_path: Path) -> None:
+    """Issue 4: with a limit, each freed slot looks at one more task, not at all that wait."""
+    polls: list[Event] = []
+    running = most = 0
+
+    async with SimulatedHost("2024-05-01T12:29:30", "Europe/Berlin") as host:
+
+        async def job() -> None:
+            nonlocal running, most
+            running += 1
+            most = max(most, running)
+            await host.sleep(1)
+            running -= 1
+
+        scheduler = host.scheduler(on_event=polls.append, max_concurrency=10)
+        tasks = [(f"task-{number}", "30 12 * * *", job, timedelta(minutes=1)) for number in range(500)]
+        await scheduler.initialize(tasks)
+        await host.advance(minutes=2)
+
+        evaluated = sum(event.tasks_evaluated for event in polls if isinstance(event, PollCompleted))
+        executed = sum(event.tasks_executed for event in polls if isinstance(event, PollCompleted))
+        assert (executed, most) == (500, 10)
+        assert evaluated == 500
