@@ -9,6 +9,10 @@ else
 VENV := .venv-$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 endif
 
+# The benchmarks stand beside other schedulers, which no other target needs.
+BENCH := $(VENV)-bench
+APSCHEDULER4 := $(VENV)-bench-apscheduler4
+
 WORKERS ?= 2
 MINUTES ?= 10
 ARGS ?=
@@ -20,7 +24,8 @@ heading = @printf '\n== %s ==\n' "$(1)"
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL: # stages come one after the other, and the first that fails is the last
-.PHONY: help demo test test-fast soak coverage check check-format check-lint check-types format lock clean
+.PHONY: help demo test test-fast soak coverage bench bench-quick
+.PHONY: check check-format check-lint check-types format lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -46,6 +51,14 @@ coverage: $(VENV)/.dev-ready ## run every test and report covered branches; core
 	$(PYTEST) --cov --cov-report=html --cov-report=term
 	$(call heading,coverage of the core)
 	$(BIN)/python -m coverage report --include='*/duly/core/*' --fail-under=95
+
+bench: $(BENCH)/.ready $(APSCHEDULER4)/.ready ## measure duly beside its peers, for an hour or two; writes benchmarks/results
+	$(call heading,benchmarks)
+	@PYTHONPATH=src $(BENCH)/bin/python -m benchmarks $(ARGS)
+
+bench-quick: $(BENCH)/.ready $(APSCHEDULER4)/.ready ## the same with fewer tasks, in two minutes
+	$(call heading,quick benchmarks)
+	@PYTHONPATH=src $(BENCH)/bin/python -m benchmarks --quick $(ARGS)
 
 check: check-format check-lint check-types ## check format, lint and types
 
@@ -75,15 +88,15 @@ clean: ## remove everything that was made here; the next run sets up again
 # --- set-up ----------------------------------------------------------------------------------------------------------
 # A stamp is touched only after its step is complete, so an interrupted set-up starts that step again.
 
-$(VENV)/.created:
+$(VENV)/.created $(BENCH)/.created $(APSCHEDULER4)/.created:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	    found=$$($(PYTHON) --version 2>&1 | head -n 1); \
 	    echo "duly needs Python 3.11 or newer, and '$(PYTHON)' says: $$found" >&2; \
 	    echo "Name another one: make $(MAKECMDGOALS) PYTHON=python3.13" >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
 	    echo "$(PYTHON) has no venv module; on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
-	@echo "Setting up $(VENV) (once; needs a package index)"
-	@$(PYTHON) -m venv --clear $(VENV)
+	@echo "Setting up $(@D) (once; needs a package index)"
+	@$(PYTHON) -m venv --clear $(@D)
 	@touch $@
 
 $(VENV)/.run-ready: $(VENV)/.created requirements/run.txt
@@ -94,4 +107,14 @@ $(VENV)/.run-ready: $(VENV)/.created requirements/run.txt
 $(VENV)/.dev-ready: $(VENV)/.run-ready requirements/dev.txt pyproject.toml
 	@$(PIP_INSTALL) --require-hashes -r requirements/dev.txt
 	@$(PIP_INSTALL) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+# `any` holds what duly itself needs, which is pure Python: other interpreters of this machine are measured with it.
+$(BENCH)/.ready: $(BENCH)/.created requirements/bench.txt requirements/run.txt
+	@$(PIP_INSTALL:$(BIN)/%=$(BENCH)/bin/%) --require-hashes -r requirements/bench.txt
+	@$(PIP_INSTALL:$(BIN)/%=$(BENCH)/bin/%) --require-hashes --upgrade --target $(BENCH)/any -r requirements/run.txt
+	@touch $@
+
+$(APSCHEDULER4)/.ready: $(APSCHEDULER4)/.created requirements/bench-apscheduler4.txt
+	@$(PIP_INSTALL:$(BIN)/%=$(APSCHEDULER4)/bin/%) --require-hashes -r requirements/bench-apscheduler4.txt
 	@touch $@

@@ -5,10 +5,12 @@ loop, journal, execution, runs               its engine: waits, decides, commits
 clock, host, reports, sink                   its surroundings: time, threads, where events go
 core/       pure decisions: cron, occurrences, task states, resolution, agenda
 stores/     durability: the Store protocol, SQLite
+formal/     the observable trace, the properties it must satisfy, and the checker
 testing/    the simulated host, for your tests and ours
+console/    for people: the command line
 errors, events                               the words all of them share
 
-Imports point one way: testing -> shell -> stores -> core -> errors, events.
+Imports point one way: console -> testing -> shell -> stores -> core -> errors, events; formal reads core and errors.
 """
 
 from duly import errors, events, stores

@@ -33,6 +33,7 @@
 | HostZoneChanged                    | WARNING | oldZone, newZone                                               |
 | StoreFault                         | ERROR   | operation, errorType, error, retryInMs                         |
 | StoreRecovered                     | INFO    | operation, attempts                                            |
+| PropertyViolated                   | ERROR   | property, sentence, position, at, [taskName], registers        |
 
 `duration` and everything that ends in `Ms` is in milliseconds; times are ISO 8601 with offset.
 """
@@ -381,6 +382,20 @@ class StoreRecovered(Event):
 
     operation: str
     attempts: int
+
+
+@dataclass(frozen=True, slots=True)
+class PropertyViolated(Event):
+    """The monitor found the scheduler at odds with its own specification."""
+
+    level = ERROR
+    unless_none = frozenset({"task_name"})
+    property: str
+    sentence: str
+    position: int
+    at: datetime
+    task_name: str | None
+    registers: Mapping[str, Any]
 
 
 __all__ = [name for name, value in list(globals().items()) if isinstance(value, type) and issubclass(value, Event)]

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 
 from duly.clock import SLICE_SECONDS, Clock, breathe
+from duly.core.moments import MICROSECONDS
 from duly.core.registration import Kind
 from duly.core.task import Start, Task
 from duly.host import Host
@@ -27,7 +28,6 @@ class Execution:
         record: Callable[[Run, BaseException | None], None],
         recorded: Callable[[], Awaitable[None]],
         tearing_down: Callable[[], bool],
-        wake: Callable[[], None],
     ) -> None:
         self.runs: dict[Task, Run] = {}
         """Those whose end is not durable yet; a task has one at most."""
@@ -45,7 +45,7 @@ class Execution:
         self._record = record
         self._recorded = recorded
         self._tearing_down = tearing_down
-        self._wake = wake
+        self._appointed = asyncio.Event()
         self._deadlines: deque[tuple[float, Run]] = deque()
 
     @property
@@ -132,7 +132,7 @@ class Execution:
         if self._timeout is not None:
             run.begun = self._clock.elapsed()
             if not self._deadlines:
-                self._wake()  # the loop may be asleep for longer
+                self._appointed.set()
             self._deadlines.append((run.begun + self._timeout.total_seconds(), run))
 
     def _conclude(self, run: Run, error: BaseException | None) -> bool:
@@ -167,6 +167,18 @@ class Execution:
         raise run.error
 
     # --- time limits -------------------------------------------------------------------------------------------------
+
+    async def keep_time(self) -> None:
+        """Cancel what has had its time, whatever else goes on: a task of its own, until it is cancelled."""
+        while True:
+            self._appointed.clear()
+            deadline = self.next_deadline()
+            if deadline is None:
+                await self._appointed.wait()
+                continue
+            left = min(deadline - self._clock.elapsed(), 60.0)
+            await self._clock.sleep_until(self._clock.now() + int(left * MICROSECONDS) + 1, self._appointed)
+            self.enforce_timeouts()
 
     def next_deadline(self) -> float | None:
         """When the next time limit is reached, in elapsed seconds."""

@@ -8,6 +8,7 @@ import sys
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from duly.clock import Clock, SystemClock
 from duly.runs import Pool, ThreadPool, default_pool_size
@@ -29,6 +30,9 @@ class Host:
     new_worker: Callable[[], Worker] = WriterThread
     eager: bool = sys.version_info >= (3, 12)
     """Whether a callback's first step is taken at once, without a round through the event loop."""
+
+    audit: Callable[[Any, Any], None] | None = None
+    """Shown every decision before it is carried out, with the loop that made it."""
 
 
 def system_host(clock: Clock | None) -> Host:

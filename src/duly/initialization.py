@@ -1,7 +1,7 @@
 """One call of initialize(): validate, load, resolve, commit, put in force; or leave everything as it was."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, tzinfo
 from enum import Enum
 from typing import TYPE_CHECKING, TypeVar
@@ -13,9 +13,10 @@ from duly.core.record import read_records
 from duly.core.registration import Kind, Registration, read_registrations, snapshot
 from duly.core.resolution import Resolution, configuration, difference, resolve
 from duly.core.task import Correction, Interrupted, Running, Task, TaskState, corrected, interrupt
-from duly.errors import ScheduleTaskError, StoreError, TaskListMismatchError
+from duly.errors import DulyError, ScheduleTaskError, StoreError, TaskListMismatchError
 from duly.events import (
     HostZoneChanged,
+    PropertyViolated,
     SchedulerInitializationCompleted,
     SchedulerInitializationFailed,
     SchedulerInitializationStarted,
@@ -30,8 +31,13 @@ from duly.events import (
     TaskScheduled,
     TaskSkipped,
 )
+from duly.formal.calendar import zone_named
+from duly.formal.monitor import Monitor
+from duly.formal.registers import Snapshot
+from duly.formal.verdicts import Violation
 from duly.loop import Loop
-from duly.stores.port import Persisted, Replacement
+from duly.observing import Observer, boot_rows, initialization_rows, registers_of
+from duly.stores.port import Persisted, Replacement, TraceRow, TraceRows
 
 if TYPE_CHECKING:
     from duly.scheduler import Scheduler
@@ -57,6 +63,17 @@ class Initialization:
         # As it is now: the work begins a round of the event loop later, and the caller may use its list again.
         self._argument = tuple(registrations) if isinstance(registrations, list | tuple) else registrations
         self._loop: Loop | None = None
+        self._call = scheduler._new_call()
+        self._told_in: Loop | None = None
+        scheduler._open_calls[self._call] = self
+        if scheduler._loop is not None:
+            self.tell(scheduler._loop)
+        self._runs: dict[str, int] = {}  # those that a crash cut short, by task
+
+    def tell(self, loop: Loop) -> None:
+        """Have this call on record in a loop's trace, from the moment it was made."""
+        self._told_in = loop
+        loop.calls.initialize(self._call)
 
     def begin(self) -> None:
         """Let the loop look for the first time; on a running scheduler it never stopped looking."""
@@ -68,7 +85,15 @@ class Initialization:
         if not work.cancelled() and work.exception() is None:
             self.begin()
 
-    async def perform(self, previous: "asyncio.Future[None] | None", turn: "asyncio.Future[None]") -> None:
+    def over(self, previous: "asyncio.Future[None] | None", turn: "asyncio.Future[None]") -> None:
+        """The call has returned, raised, or never begun: those behind it may go on."""
+        loop = self._scheduler._loop
+        if loop is not None and self._is_known():
+            loop.calls.failed(self._call, "CancelledError")  # unless it has been told otherwise
+        self._scheduler._open_calls.pop(self._call, None)
+        hand_on(previous, turn)
+
+    async def perform(self, previous: "asyncio.Future[None] | None") -> None:
         """Validate; wait for the calls before; then load, resolve and replace, or leave everything as it was."""
         try:
             registrations: list[Registration] = []
@@ -81,12 +106,22 @@ class Initialization:
                 await self._again(self._scheduler._loop, registrations)
         except BaseException as error:
             again = self._scheduler._loop is not None
+            if self._scheduler._loop is not None:
+                self._note_failure(self._scheduler._loop, error)
             kind = SchedulerReinitializationFailed if again else SchedulerInitializationFailed
             self._sink.emit(kind(type(error).__name__, str(error)))
             raise
         finally:
-            hand_on(previous, turn)
             self._sink.flush()
+
+    def _note_failure(self, loop: Loop, error: BaseException) -> None:
+        if not self._is_known():
+            loop.calls.initialize(self._call)
+        loop.calls.failed(self._call, type(error).__name__)
+
+    def _is_known(self) -> bool:
+        """Whether the trace has this call, and it is open there; the loop in which it was told may have ended since."""
+        return self._told_in is not None and self._told_in is self._scheduler._loop
 
     async def _through(self, steps: Iterable[T]) -> T | None:
         return await in_slices(self._clock, steps)
@@ -96,6 +131,9 @@ class Initialization:
     async def _first(self, registrations: list[Registration]) -> Loop:
         scheduler = self._scheduler
         self._sink.emit(SchedulerInitializationStarted(len(registrations)))
+        scheduler._open_calls.pop(self._call, None)
+        if self._told_in is not None:
+            self._call = scheduler._new_call()  # the trace of that loop is closed, and so is this call in it
         if scheduler._identifier is None:
             scheduler._identifier = scheduler._host.new_identifier()
         zone, now = self._clock.zone(), Instant(self._clock.now())
@@ -104,17 +142,23 @@ class Initialization:
             scheduler._take_over(persisted)
             stored: dict[str, Task] = {}
             correction = await self._load(persisted, stored, now, zone)
+            registers = self._watch(stored, registrations, zone)
             resolution = await self._resolve(registrations, stored, now, zone)
+            boot = boot_rows(now, f"{scheduler._identifier}/{self._call}", self._clock.elapsed()) if registers else []
+            rows = await self._rows(resolution, zone, boot)
             self.phase = Phase.COMMITTING
-            replacement = Replacement(resolution, correction, zone_name(zone), now)
+            trace = TraceRows(rows, registers) if scheduler._trace else None
+            replacement = Replacement(resolution, correction, zone_name(zone), now, trace)
             await self._replace(replacement, persisted.next_number)
+            self._was_done(rows)
             agenda = Agenda(zone)
             for task, registration in resolution.preserved:
                 task.callback, task.kind = registration.callback, registration.kind
+            arrived = resolution.added + [each.new for each in resolution.overridden]
+            for task in arrived:
+                task.written_by = persisted.scheduler_key
             in_force = [task for task, _ in resolution.preserved]
-            in_force += resolution.added
-            in_force += [each.new for each in resolution.overridden]
-            await self._through(agenda.enter(in_force, now))
+            await self._through(agenda.enter(in_force + arrived, now))
         except BaseException:
             await scheduler._store.close()
             raise
@@ -145,11 +189,75 @@ class Initialization:
                     record.generation, record.name, record.expression, record.delay, right, _undeclared, Kind.LOOP
                 )
                 task.written_by = record.written_by
+                if record.run is not None:
+                    self._runs[record.name] = record.run
                 stored[record.name] = task
                 yield
 
         await self._through(load())
         return Correction(now, minute) if too_far else None
+
+    # --- observed ----------------------------------------------------------------------------------------------------
+
+    def _watch(self, stored: dict[str, Task], registrations: list[Registration], zone: tzinfo) -> Snapshot | None:
+        """Begin to observe, if that is wanted: with what durable state says about the tasks that are there already."""
+        scheduler = self._scheduler
+        scheduler._observer = None
+        if not (scheduler._trace or scheduler._monitor):
+            return None
+        try:
+            zone_named(zone_name(zone))
+        except ValueError as cause:
+            raise DulyError(
+                f"A trace or a monitor needs a zone with a name, and the host's is {zone_name(zone)!r}",
+                hint="set TZ to a zone name such as Europe/Berlin",
+                cause=cause,
+            ) from cause
+        kinds = {each.name: each.kind for each in registrations}
+        registers = registers_of(stored.values(), self._runs, kinds, zone_name(zone))
+        monitor = Monitor(registers) if scheduler._monitor else None
+        scheduler._observer = Observer(monitor, self._violated)
+        return registers
+
+    async def _rows(self, resolution: Resolution, zone: tzinfo, boot: Sequence[TraceRow] = ()) -> list[TraceRow]:
+        scheduler = self._scheduler
+        if scheduler._observer is None:
+            return []
+        in_force = [task for task, _ in resolution.preserved]
+        in_force += resolution.added
+        in_force += [each.new for each in resolution.overridden]
+        rows = await self._through(
+            initialization_rows(
+                resolution,
+                call=self._call,
+                call_is_known=self._is_known(),
+                zone=zone_name(zone),
+                again=scheduler._loop is not None,
+                in_force=in_force,
+                interrupted="restart" if scheduler._restart_interrupted else "wait",
+                max_concurrency=scheduler._max_concurrency,
+                threads=scheduler._max_concurrency or scheduler._host.default_threads,
+            )
+        )
+        assert rows is not None
+        return [*boot, *rows]
+
+    def _was_done(self, rows: Sequence[TraceRow]) -> None:
+        if self._scheduler._observer is not None:
+            self._scheduler._observer.durable(rows)
+
+    def _violated(self, violation: Violation) -> None:
+        zone = self._clock.zone()
+        self._sink.emit(
+            PropertyViolated(
+                violation.property,
+                violation.sentence,
+                violation.seq,
+                as_datetime(violation.at, zone),
+                violation.task,
+                violation.registers,
+            )
+        )
 
     # --- those after it ----------------------------------------------------------------------------------------------
 
@@ -157,24 +265,48 @@ class Initialization:
         agenda = loop.agenda
         self._sink.emit(SchedulerReinitializationStarted(len(registrations)))
         zone, old_zone = self._clock.zone(), agenda.zone
-        async with loop.lock:
-            now = Instant(self._clock.now())
-            stored: dict[str, Task] = {}
-            await self._through(stored.setdefault(task.name, task) for task in agenda.tasks())
-            resolution = await self._resolve(registrations, stored, now, zone)
-            moved = zone_name(zone) != zone_name(old_zone)
-            self.phase = Phase.COMMITTING
-            if resolution.changes_tasks or moved:
-                replacement = Replacement(resolution, None, zone_name(zone), now)
-                await self._replace(replacement, loop.journal.next_number())
-            await self._put_in_force(loop, resolution, now)
-            if moved:
-                await self._through(agenda.rebuild(now, zone=zone))
-                self._sink.emit(HostZoneChanged(zone_name(old_zone), zone_name(zone)))
+        try:
+            async with loop.held():
+                resolution = await self._change(loop, registrations, zone)
+        except StoreError as cause:
+            # The store fails at this moment, and whoever waits for it holds what this call needs.
+            if not registrations:
+                raise
+            raise ScheduleTaskError(registrations[0].name, registrations[0].expression.text, cause) from cause
+        if zone_name(zone) != zone_name(old_zone):
+            self._sink.emit(HostZoneChanged(zone_name(old_zone), zone_name(zone)))
         loop.wake.set()
         await self._through(self._tell(resolution, zone, again=True))
         skipped = len(resolution.preserved)
         self._sink.emit(SchedulerReinitializationCompleted(len(registrations), len(registrations) - skipped, skipped))
+
+    async def _change(self, loop: Loop, registrations: list[Registration], zone: tzinfo) -> Resolution:
+        """Compare, commit, put in force; nothing is decided or written by anyone else meanwhile."""
+        agenda, journal = loop.agenda, loop.journal
+        now = Instant(self._clock.now())
+        stored: dict[str, Task] = {}
+        await self._through(stored.setdefault(task.name, task) for task in agenda.tasks())
+        resolution = await self._resolve(registrations, stored, now, zone)
+        moved = zone_name(zone) != zone_name(agenda.zone)
+        changes = await self._rows(resolution, zone)
+        self.phase = Phase.COMMITTING
+        notes = journal.take_notes()  # they came first, and must not stand behind
+        rows = [*notes, *changes]
+        trace = TraceRows(rows) if self._scheduler._trace else None
+        if resolution.changes_tasks or moved or trace is not None:
+            replacement = Replacement(resolution, None, zone_name(zone), now, trace)
+            try:
+                await self._replace(replacement, journal.next_number())
+            except BaseException:
+                for note in notes:
+                    journal.note(*note)
+                raise
+        self._was_done(rows)
+        loop.calls.took_effect(self._call)
+        await self._put_in_force(loop, resolution, now)
+        if moved:
+            await self._through(agenda.rebuild(now, zone=zone))
+        return resolution
 
     async def _put_in_force(self, loop: Loop, resolution: Resolution, now: Instant) -> None:
         agenda = loop.agenda

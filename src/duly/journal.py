@@ -6,14 +6,15 @@ it is durable: a fault of the store is reported, delays what waits for it, and l
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
 from duly.clock import Clock
 from duly.core.moments import MICROSECONDS
 from duly.core.task import Change, Correction, End, Start
 from duly.events import StoreFault, StoreRecovered
+from duly.observing import Observer
 from duly.sink import Sink
-from duly.stores.port import Store
+from duly.stores.port import Store, TraceRow
 
 FIRST_BACKOFF_SECONDS: Final = 0.1
 LONGEST_BACKOFF_SECONDS: Final = 30.0
@@ -36,6 +37,8 @@ class Journal:
         first_number: int,
         starts_allowed: Callable[[], bool],
         ended: Callable[[Sequence[End]], Awaitable[None]],
+        observer: Observer | None = None,
+        traced: bool = False,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -43,6 +46,9 @@ class Journal:
         self._number = first_number
         self._starts_allowed = starts_allowed
         self._ended = ended
+        self._observer = observer
+        self._traced = traced
+        self._notes: list[TraceRow] = []
         self._ends: list[End] = []
         self._asked: list[tuple[Sequence[Change], asyncio.Future[Granted]]] = []
         self._work = asyncio.Event()
@@ -52,6 +58,11 @@ class Journal:
         """Set when nothing is left to write; who waits for it clears it first."""
         self.impatient = False
         """Somebody waits for the last write: try often."""
+        self.gate = asyncio.Lock()
+        """Held while a batch is under way: whoever writes beside the journal takes it, so the trace keeps its order."""
+        self.trouble = asyncio.Event()
+        """Set while the batch at hand cannot be written."""
+        self._attempted = asyncio.Event()
         self.fault: Exception | None = None
         """Why the batch at hand is not durable yet; None when the last write succeeded."""
 
@@ -64,6 +75,17 @@ class Journal:
         """Have an end written with the next batch."""
         self._ends.append(end)
         self._work.set()
+
+    def note(self, *row: Any) -> None:
+        """Have something observable written to the trace that changes no state; nothing is kept unless it is wanted."""
+        if self._observer is not None:
+            self._notes.append(row)
+            self._work.set()
+
+    def take_notes(self) -> list[TraceRow]:
+        """What was noted and is not being written yet, for someone who writes it with a transaction of its own."""
+        notes, self._notes = self._notes, []
+        return notes
 
     async def commit(self, changes: Sequence[Change]) -> Granted:
         """Have starts, or a correction, written; returns when they are durable."""
@@ -79,16 +101,17 @@ class Journal:
     @property
     def busy(self) -> bool:
         """Whether anything is being written or waits for that."""
-        return self._writing or bool(self._ends) or bool(self._asked)
+        return self._writing or bool(self._ends) or bool(self._asked) or bool(self._notes)
 
     async def run(self) -> None:
         """Write batch after batch, until cancelled."""
         while True:
             await self._work.wait()
             self._work.clear()
-            while self._ends or self._asked:
+            while self._ends or self._asked or self._notes:
                 try:
-                    await self._write_next()
+                    async with self.gate:
+                        await self._write_next()
                 except Exception as fault:  # a defect of ours must not end the journal
                     self._writing = False
                     self._sink.unexpected(fault)
@@ -98,6 +121,28 @@ class Journal:
         """Do not wait out the present backoff, and none after it for long."""
         self.impatient = True
         self._hurry.set()
+
+    async def acquire(self, lock: asyncio.Lock) -> None:
+        """Acquire a lock that may be held by someone who waits for this journal.
+
+        If that cannot write, it tries once more at once; if it still cannot, its fault is raised.
+        """
+        event_loop = asyncio.get_running_loop()
+        acquiring = event_loop.create_task(lock.acquire())
+        try:
+            while not acquiring.done():
+                await _either(acquiring, self.trouble)
+                if not acquiring.done():
+                    self._attempted.clear()
+                    self._hurry.set()
+                    await _either(acquiring, self._attempted)
+                    if not acquiring.done() and self.fault is not None:
+                        raise self.fault
+        except BaseException:
+            if acquiring.done():
+                lock.release()
+            acquiring.cancel()
+            raise
 
     async def _write_next(self) -> None:
         ends, self._ends = self._ends[:BATCH_CHANGES_MAX], self._ends[BATCH_CHANGES_MAX:]
@@ -110,10 +155,13 @@ class Journal:
                 granted.append((changes, answer))
             elif not answer.done():
                 answer.set_result(None)  # a stop overtook it before its commit began (SPEC 4.3)
-        if not batch:
-            return
+        notes = self.take_notes()
+        rows = self._observer.rows_of(batch, notes) if self._observer is not None else []
+        trace = rows if self._traced else []
         self._writing = True
-        refused = await self._write(batch)
+        refused = await self._write(batch, trace) if batch or trace else set()
+        if self._observer is not None:
+            self._observer.durable(rows)
         for changes, answer in granted:
             if not answer.done():
                 answer.set_result([each for each in changes if isinstance(each, Start) and each.run not in refused])
@@ -122,23 +170,36 @@ class Journal:
         # Only now: who waits for the journal to drain waits for all of this.
         self._writing = False
 
-    async def _write(self, batch: Sequence[Change]) -> set[int]:
+    async def _write(self, batch: Sequence[Change], trace: Sequence[TraceRow]) -> set[int]:
         number = self.next_number()
         attempts = 0
         backoff = FIRST_BACKOFF_SECONDS
         while True:
             attempts += 1
             try:
-                refusals = await self._store.write(batch, number)
+                refusals = await self._store.write(batch, number, trace)
             except Exception as fault:
                 self.fault = fault
+                self.trouble.set()
+                self._attempted.set()
                 if attempts == 1:
                     self._sink.emit(StoreFault("write", type(fault).__name__, str(fault), int(backoff * 1000)))
             else:
                 if self.fault is not None:
                     self.fault = None
+                    self.trouble.clear()
+                    self._attempted.set()
                     self._sink.emit(StoreRecovered("write", attempts))
                 return {refusal.start.run for refusal in refusals}
             self._hurry.clear()
             await self._clock.sleep_until(self._clock.now() + int(backoff * MICROSECONDS), self._hurry)
             backoff = min(2 * backoff, LONGEST_IMPATIENT_SECONDS if self.impatient else LONGEST_BACKOFF_SECONDS)
+
+
+async def _either(work: "asyncio.Task[Any]", event: asyncio.Event) -> None:
+    """Wait for a task or an event, whichever comes first."""
+    waiting = asyncio.get_running_loop().create_task(event.wait())
+    try:
+        await asyncio.wait({work, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        waiting.cancel()

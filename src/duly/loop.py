@@ -5,7 +5,8 @@ may start again, and the agenda changes only after the commit.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import Final
 
@@ -17,6 +18,7 @@ from duly.events import ClockJumped, PollCompleted, PollingStarted, PollingStopp
 from duly.execution import Execution
 from duly.host import Host
 from duly.journal import Journal
+from duly.observing import Calls, Observer
 from duly.reports import Reports, error_text
 from duly.runs import Run
 from duly.sink import Sink
@@ -50,6 +52,8 @@ class Loop:
         owner: object,
         stopping: Callable[[], bool],
         torn_down: Callable[[], None],
+        observer: Observer | None = None,
+        traced: bool = False,
     ) -> None:
         self.agenda = agenda
         self.lock = asyncio.Lock()
@@ -64,8 +68,17 @@ class Loop:
         self._stopping = stopping
         self._torn_down = torn_down
         self.journal = Journal(
-            store, self._clock, sink, first_number=first_number, starts_allowed=self._may_start, ended=self._settle
+            store,
+            self._clock,
+            sink,
+            first_number=first_number,
+            starts_allowed=self._may_start,
+            ended=self._settle,
+            observer=observer,
+            traced=traced,
         )
+        self.observer = observer
+        self.calls = Calls(self._clock, self.journal.note)
         self.wake = asyncio.Event()
         self.parked = False
         """Asleep until the next look: nothing is ready, and nothing is being decided."""
@@ -78,7 +91,6 @@ class Loop:
             record=self._record_end,
             recorded=self._recorded,
             tearing_down=lambda: self.tearing_down,
-            wake=self.wake.set,
         )
         self._strays: dict[str, Run] = {}
         """Runs whose declaration has been withdrawn, by name: whoever takes the name waits for them."""
@@ -94,7 +106,10 @@ class Loop:
         self._seen_elapsed = self._clock.elapsed()
         self.active_since = Instant(self._seen_now)
         self._main: asyncio.Task[None] | None = None
-        self._writer = asyncio.get_running_loop().create_task(self.journal.run(), name="duly-journal")
+        event_loop = asyncio.get_running_loop()
+        self._helpers = [event_loop.create_task(self.journal.run(), name="duly-journal")]
+        if run_timeout is not None:
+            self._helpers.append(event_loop.create_task(self.execution.keep_time(), name="duly-deadlines"))
 
     # --- life --------------------------------------------------------------------------------------------------------
 
@@ -122,6 +137,11 @@ class Loop:
                     return fault
                 if self._main is not None:
                     await self._main
+            if self.observer is not None:
+                self.calls.close()
+                if (fault := await self._drain()) is not None:
+                    await asyncio.wait(self.abandon())
+                    return fault
             self._finish(abandon=False)
             await self._store.close()
         except asyncio.CancelledError:
@@ -146,7 +166,8 @@ class Loop:
         return None
 
     def _finish(self, *, abandon: bool) -> None:
-        self._writer.cancel()
+        for helper in self._helpers:
+            helper.cancel()
         if abandon:
             self.release()
         else:
@@ -163,7 +184,7 @@ class Loop:
         Returns what has been told to end and may take another round of the event loop to do so.
         """
         self._closing = self._abandoned = True
-        tasks = [self._writer, *self.execution.drop()]
+        tasks = [*self._helpers, *self.execution.drop()]
         if self._main is not None:
             tasks.append(self._main)
         self._finish(abandon=True)
@@ -213,7 +234,6 @@ class Loop:
             if tell:
                 milliseconds = (self._clock.elapsed() - begun) * 1000
                 self._sink.emit(PollCompleted(as_datetime(now, self.agenda.zone), evaluated, executed, milliseconds))
-        self.execution.enforce_timeouts()
         if self._is_over():
             return
         self.parked = True
@@ -229,6 +249,7 @@ class Loop:
         if minute == self._looked_for_overdue:
             return
         self._looked_for_overdue = minute
+        self.journal.note("WK", now, int(self._clock.elapsed() * MICROSECONDS))
         for run in list(self.execution.runs.values()):
             if not run.overdue and (due := self.agenda.due_since(run.task, now)) is not None:
                 run.overdue = True
@@ -240,8 +261,6 @@ class Loop:
         looks = [self.agenda.minute_ends(now)]
         if not self._stopping() and (timer := self.agenda.next_timer()) is not None:
             looks.append(timer)
-        if (deadline := self.execution.next_deadline()) is not None:
-            looks.append(Instant(now + int((deadline - self._clock.elapsed()) * MICROSECONDS) + 1))
         return max(now, min(looks))
 
     async def _watch_clock(self) -> None:
@@ -256,7 +275,10 @@ class Loop:
                     as_datetime(before + passed, self.agenda.zone), as_datetime(now, self.agenda.zone), jump // 1000
                 )
             )
-        if now < before or self._stepped_back:
+        back = now < before or self._stepped_back
+        if back or abs(jump) >= STEP_MICROSECONDS:
+            self.journal.note("CK", now, before + passed)
+        if back:
             self._stepped_back = False
             async with self.lock:
                 await self._correct(Instant(now))
@@ -269,10 +291,20 @@ class Loop:
             await self.journal.commit([Correction(now, minute)])
             self.agenda.correct(now)
 
+    @contextlib.asynccontextmanager
+    async def held(self) -> AsyncIterator[None]:
+        """Nothing is decided or written meanwhile. Raises the store's fault instead of waiting for its end."""
+        async with contextlib.AsyncExitStack() as stack:
+            for lock in (self.lock, self.journal.gate):
+                await self.journal.acquire(lock)
+                stack.callback(lock.release)
+            yield
+
     def _may_start(self) -> bool:
         return not self._stopping() and not self._closing
 
-    def _slots(self) -> Slots:
+    def free_slots(self) -> Slots:
+        """How many callbacks may begin now."""
         total = None if self._max_concurrency is None else self._max_concurrency - len(self.execution.runs)
         return Slots(total, self.execution.free_threads)
 
@@ -284,6 +316,8 @@ class Loop:
             while self._may_start():
                 async with self.lock:
                     now = Instant(self._clock.now())
+                    if not self._may_start():
+                        break  # a stop was called while the lock was somebody else's
                     if now < self._seen_now:
                         self.wake.set()  # the clock went back; that comes first, and at once
                         break
@@ -291,7 +325,11 @@ class Loop:
                     self.agenda.notice(now)
                     if not self.agenda.waiting:
                         break
-                    decision = decide(self.agenda, now, self._slots(), limit=CHUNK_STARTS_MAX, first_run=self._next_run)
+                    decision = decide(
+                        self.agenda, now, self.free_slots(), limit=CHUNK_STARTS_MAX, first_run=self._next_run
+                    )
+                    if self._host.audit is not None:
+                        self._host.audit(self, decision)
                     if not decision.evaluated:
                         break
                     self._next_run += len(decision.starts)

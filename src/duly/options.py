@@ -18,8 +18,13 @@ def check_options(
     history: object,
     on_event: object,
     clock: object,
+    trace: object,
+    monitor: object,
 ) -> None:
     """Raise a TypeError or ValueError that says which option is wrong, and how."""
+    for name, flag in (("trace", trace), ("monitor", monitor)):
+        if not isinstance(flag, bool):
+            raise TypeError(f"{name} must be True or False, got {type(flag).__name__}")
     if max_concurrency is not None:
         _check_number("max_concurrency", max_concurrency, least=1)
     _check_number("history", history, least=0)
@@ -30,15 +35,20 @@ def check_options(
             raise TypeError(f"run_timeout must be a timedelta, got {type(run_timeout).__name__}")
         if run_timeout <= timedelta(0):
             raise ValueError(f"run_timeout must be positive, got {run_timeout}")
+    check_listener(on_event)
+    if isinstance(clock, type):
+        raise TypeError(f"clock must be an object, got the class {clock.__name__}: call it")
+    if clock is not None and not isinstance(clock, Clock):
+        raise TypeError(f"clock must have now, elapsed, zone and sleep_until; {type(clock).__name__} has not")
+
+
+def check_listener(on_event: object) -> None:
+    """Raise a TypeError unless it is None or can be called with an event."""
     if on_event is not None:
         if not callable(on_event):
             raise TypeError(f"on_event must be callable, got {type(on_event).__name__}")
         if kind_of(on_event) is Kind.LOOP:
             raise TypeError("on_event must be a plain callable, not a coroutine function: it is called, not awaited")
-    if isinstance(clock, type):
-        raise TypeError(f"clock must be an object, got the class {clock.__name__}: call it")
-    if clock is not None and not isinstance(clock, Clock):
-        raise TypeError(f"clock must have now, elapsed, zone and sleep_until; {type(clock).__name__} has not")
 
 
 def _check_number(name: str, value: object, *, least: int) -> None:

@@ -14,6 +14,7 @@ from duly.events import Event, PollingStopped, PollingStopRequested, SchedulerSt
 from duly.host import Host, system_host
 from duly.initialization import Initialization, Phase, hand_on
 from duly.loop import Loop
+from duly.observing import Observer
 from duly.options import check_options
 from duly.runs import run_around
 from duly.sink import Sink
@@ -30,6 +31,7 @@ class Scheduler:
     `run_timeout` cancels a run that takes longer. `interrupted="restart"` starts a run that a crash cut short again at
     once, `"wait"` lets it wait for its next due minute. `on_mismatch="refuse"` raises when stored and declared tasks
     differ. `history` is the number of run records kept. `on_event` is called with each event, on the loop's thread.
+    `trace` records what is observable for `duly verify`; `monitor` checks it as it happens.
     """
 
     def __init__(
@@ -43,6 +45,8 @@ class Scheduler:
         history: int = DEFAULT_HISTORY,
         on_event: Callable[[Event], object] | None = None,
         clock: Clock | None = None,
+        trace: bool = False,
+        monitor: bool = False,
     ) -> None:
         if sys.platform == "win32":
             raise UnsupportedPlatformError("Windows")
@@ -54,6 +58,8 @@ class Scheduler:
             history=history,
             on_event=on_event,
             clock=clock,
+            trace=trace,
+            monitor=monitor,
         )
         self._host: Host = system_host(clock)
         self._store: Store = _store_of(store, history, self._host)
@@ -61,6 +67,12 @@ class Scheduler:
         self._run_timeout = run_timeout
         self._restart_interrupted = interrupted == "restart"
         self._refuse_mismatch = on_mismatch == "refuse"
+        self._trace = trace
+        self._monitor = monitor
+        self._observer: Observer | None = None
+        self._next_call = 1
+        self._open_calls: dict[int, Initialization | None] = {}
+        """Calls that have not returned, in call order: of initialize(), or, None, of stop()."""
         self._identifier: str | None = None
         self._event_loop: asyncio.AbstractEventLoop | None = None
         self._loop: Loop | None = None
@@ -84,7 +96,9 @@ class Scheduler:
         self._bind()
         previous, turn = self._queue_up()
         call = Initialization(self, registrations)
-        work = self._spawn(call.perform(previous, turn))
+        work = self._spawn(call.perform(previous))
+        # Not in the work itself: cancelled before its first step it would tell nobody.
+        work.add_done_callback(lambda _: call.over(previous, turn))
         try:
             await asyncio.shield(work)
         except asyncio.CancelledError:
@@ -104,6 +118,8 @@ class Scheduler:
         """
         around = run_around(self)
         if around is not None:
+            if self._loop is not None:
+                self._loop.journal.note("SF", self._host.clock.now(), self._new_call(), "StopSchedulerError")
             raise StopSchedulerError(
                 RuntimeError(f"stop() inside the callback of task {around.task.name!r} would wait for itself"),
                 hint=_INSIDE_HINT,
@@ -112,7 +128,11 @@ class Scheduler:
             return
         self._bind()
         self._open_stops += 1
-        await asyncio.shield(self._spawn(self._stop(*self._queue_up())))
+        call = self._new_call()
+        self._open_calls[call] = None
+        if self._loop is not None:
+            self._loop.calls.stop(call)
+        await asyncio.shield(self._spawn(self._stop(call, *self._queue_up())))
 
     # --- one call after the other ------------------------------------------------------------------------------------
 
@@ -129,6 +149,7 @@ class Scheduler:
             # Its event loop was closed under it, without a stop: nobody else will release the store.
             self._loop.release()
         self._event_loop, self._loop, self._last_turn, self._open_stops = running, None, None, 0
+        self._open_calls = {}
 
     def _queue_up(self) -> tuple[asyncio.Future[None] | None, asyncio.Future[None]]:
         """A place in the order of calls: what came before, and what tells those behind that this one is done."""
@@ -142,7 +163,7 @@ class Scheduler:
         task.add_done_callback(self._calls.discard)
         return task
 
-    async def _stop(self, previous: "asyncio.Future[None] | None", turn: "asyncio.Future[None]") -> None:
+    async def _stop(self, call: int, previous: "asyncio.Future[None] | None", turn: "asyncio.Future[None]") -> None:
         try:
             if previous is not None:
                 await asyncio.shield(previous)
@@ -163,11 +184,16 @@ class Scheduler:
                 self._sink.emit(SchedulerStopped())
         finally:
             self._open_stops -= 1
+            self._open_calls.pop(call, None)
             hand_on(previous, turn)
             self._sink.flush()
 
     def _stopping(self) -> bool:
         return self._open_stops > 0
+
+    def _new_call(self) -> int:
+        call, self._next_call = self._next_call, self._next_call + 1
+        return call
 
     def _take_over(self, persisted: Persisted) -> None:
         assert self._identifier is not None
@@ -183,7 +209,7 @@ class Scheduler:
         def forget() -> None:
             self._loop = None
 
-        return Loop(
+        loop = Loop(
             self._host,
             self._store,
             self._sink,
@@ -197,7 +223,16 @@ class Scheduler:
             owner=self,
             stopping=self._stopping,
             torn_down=forget,
+            observer=self._observer,
+            traced=self._trace,
         )
+        # The trace hears of calls in the order in which they were made; those that wait were made before this loop was.
+        for call, initialization in self._open_calls.items():
+            if initialization is None:
+                loop.calls.stop(call)
+            else:
+                initialization.tell(loop)
+        return loop
 
 
 def scheduler_on(

@@ -26,6 +26,7 @@ from duly.events import (
     PollingStopped,
     PollingStopRequested,
     PollStarted,
+    PropertyViolated,
     SchedulerInitializationCompleted,
     SchedulerInitializationFailed,
     SchedulerInitializationStarted,
@@ -107,6 +108,7 @@ FULL: list[Event] = [
     HostZoneChanged("UTC", "Europe/Berlin"),
     StoreFault("write", "StoreError", "why", 100),
     StoreRecovered("write", 2),
+    PropertyViolated("S2", "why", 1, MOMENT, "task", {}),
 ]
 """One of each, with every optional field."""
 
@@ -114,6 +116,7 @@ SCANTY: list[Event] = [
     TaskRunStarted("task", MOMENT, MOMENT, "cron", 1),
     TaskRunFailed("task", 1.0, "why", 1),
     TaskInterrupted("task", MOMENT, 1),
+    PropertyViolated("S2", "why", 1, MOMENT, None, {}),
 ]
 """Those that have optional fields, without them."""
 
@@ -152,6 +155,7 @@ ADDED = {
     "HostZoneChanged",
     "StoreFault",
     "StoreRecovered",
+    "PropertyViolated",
 }
 
 
@@ -819,7 +823,8 @@ async def test_every_event_occurs_and_is_sound(path: Path) -> None:
         scheduler = host.scheduler(on_event=told.append)
         await scheduler.initialize([slow])  # interrupted
         await asyncio.gather(scheduler.stop(), host.advance(minutes=10))
-    assert {each.name for each in told} == set(concrete())
+    # A violated property would be a defect of duly; tests/shell/test_observing.py brings one about by a forged row.
+    assert {each.name for each in told} == set(concrete()) - {"PropertyViolated"}
     for each in told:
         fields = json.loads(json.dumps(each.fields))
         times = {**fields, **fields.get("oldState", {}), **fields.get("newState", {})}

@@ -1,10 +1,13 @@
 """A hundred thousand tasks due in one minute: constant work for each, counted and not timed."""
 
 import math
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +17,7 @@ from duly.loop import CHUNK_STARTS_MAX
 from duly.stores import Refusal, SqliteStore
 from duly.stores.worker import Inline
 from duly.testing import SimulatedHost
+from tests.conftest import require
 
 TASKS = 100_000
 
@@ -26,10 +30,12 @@ class CountingStore(SqliteStore):
         self.writes = 0
         self.changes = 0
 
-    async def write(self, batch: Sequence[Change], number: int) -> Sequence[Refusal]:
+    async def write(
+        self, batch: Sequence[Change], number: int, trace: Sequence[tuple[Any, ...]] = ()
+    ) -> Sequence[Refusal]:
         self.writes += 1
         self.changes += len(batch)
-        return await super().write(batch, number)
+        return await super().write(batch, number, trace)
 
 
 @pytest.mark.slow
@@ -87,3 +93,54 @@ async def test_waiting_for_a_slot_costs_a_constant_per_start(tmp_path: Path) -> 
         executed = sum(event.tasks_executed for event in polls if isinstance(event, PollCompleted))
         assert (executed, most) == (500, 10)
         assert evaluated == 500
+
+
+SYNCED_TASKS = 12_000
+
+# A program of its own, so that it can be watched from outside: one tick on the embedded store, as durable as it is in
+# production, between two syncs of a file that is not the store's.
+ONE_DURABLE_TICK = """
+import asyncio, os, sys
+from datetime import timedelta
+from duly.stores import SqliteStore
+from duly.stores.worker import Inline
+from duly.testing import SimulatedHost
+
+async def main(folder, tasks):
+    marker = os.open(f"{folder}/marker", os.O_CREAT | os.O_WRONLY)
+    started = 0
+
+    async def job():
+        nonlocal started
+        started += 1
+
+    async with SimulatedHost("2024-05-01T12:29:30", "Europe/Berlin") as host:
+        scheduler = host.scheduler(SqliteStore(f"{folder}/many.db", worker=Inline()))
+        await scheduler.initialize([(f"{n}", "30 12 * * *", job, timedelta(minutes=1)) for n in range(tasks)])
+        os.fsync(marker)
+        await host.advance(minutes=1)
+        os.fsync(marker)
+        assert started == tasks, started
+        await scheduler.stop()
+
+asyncio.run(main(sys.argv[1], int(sys.argv[2])))
+"""
+
+
+@pytest.mark.slow
+def test_a_tick_syncs_a_few_times_for_thousands_of_starts_and_ends(tmp_path: Path) -> None:
+    """Issue 4: fsyncs ≤ 2·⌈N/5000⌉ + 20 a tick, counted where they happen, at the system's door."""
+    require("strace", "it counts system calls; on Debian and Ubuntu: apt-get install strace")
+    log = tmp_path / "strace.log"
+    watch = ["strace", "-f", "--seccomp-bpf", "-y", "-e", "trace=fsync,fdatasync", "-o", str(log)]
+    program = [sys.executable, "-c", ONE_DURABLE_TICK, str(tmp_path), str(SYNCED_TASKS)]
+    done = subprocess.run([*watch, *program], capture_output=True, text=True, check=False)
+    if "ptrace" in done.stderr and "not permitted" in done.stderr:
+        pytest.skip("this host lets nobody watch a process")
+    assert done.returncode == 0, done.stderr
+    synced = [line for line in log.read_text().splitlines() if "sync(" in line]
+    begun, ended = (index for index, line in enumerate(synced) if f"{tmp_path}/marker" in line)
+    tick = synced[begun + 1 : ended]
+    assert all(f"{tmp_path}/many.db" in line for line in tick)
+    # At least one for the starts and one for the ends: a tick that syncs nothing is not durable.
+    assert 2 <= len(tick) <= 2 * math.ceil(SYNCED_TASKS / 5_000) + 20

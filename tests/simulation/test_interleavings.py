@@ -105,10 +105,10 @@ class WatchedStore(SqliteStore):
 
     latest_start = 0
 
-    async def write(self, batch: Sequence[Change], number: int) -> Sequence[Refusal]:
+    async def write(self, batch: Sequence[Change], number: int, *rest: Any, **more: Any) -> Sequence[Refusal]:
         """From here on these starts may enter their callbacks, whatever is called meanwhile (SPEC 4.3)."""
         self.latest_start = max([self.latest_start, *(each.run for each in batch if isinstance(each, Start))])
-        return await super().write(batch, number)
+        return await super().write(batch, number, *rest, **more)
 
 
 @dataclass
@@ -302,14 +302,17 @@ class History:
     async def happen(self) -> None:
         """Let all of it happen, with time passing in between."""
         actors = [asyncio.ensure_future(self.act()) for _ in range(self.dice.randint(2, 7))]
-        while not all(actor.done() for actor in actors):
+        for _ in range(500):
+            if all(actor.done() for actor in actors):
+                break
             if self.seed % 3 == 0 and self.dice.random() < 0.2:
                 await self.suffer()
             for _ in range(self.dice.randint(0, 8)):
                 await asyncio.sleep(0)
             await self.host.advance(seconds=self.dice.choice([0, 0, 0.5, 7, 31, 60]))
         for actor in actors:
-            await actor
+            assert actor.done(), "a call does not end"
+            actor.result()
 
     async def suffer(self) -> None:
         """The disk is full for a while."""

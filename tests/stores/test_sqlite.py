@@ -25,7 +25,7 @@ from duly.events import (
     TaskRunFailed,
     TaskRunStarted,
 )
-from duly.stores import SqliteStore
+from duly.stores import SqliteStore, schema
 from duly.stores.worker import Inline
 from duly.testing import SimulatedHost
 from tests.conformance.helpers import told
@@ -285,7 +285,7 @@ async def test_a_foreign_database_that_is_in_use_is_refused_and_left_alone(store
     assert integrity(store) == "ok"
 
 
-@pytest.mark.parametrize("version", [2, 99, 0])
+@pytest.mark.parametrize("version", [schema.VERSION + 1, 99, 0])
 async def test_another_schema_version_is_refused_and_left_alone(store: Path, version: int) -> None:
     """A newer schema: `StoreVersionError`, which says what was found and what is supported."""
     await use(store)
@@ -293,7 +293,7 @@ async def test_another_schema_version_is_refused_and_left_alone(store: Path, ver
     before = contents(store)
     error = await refusal(store)
     assert isinstance(error, duly.StoreVersionError)
-    assert (error.details["found"], error.details["supported"]) == (version, 1)
+    assert (error.details["found"], error.details["supported"]) == (version, schema.VERSION)
     assert contents(store) == before
     assert files_in(store.parent) == {store.name, f"{store.name}.lock"}
 

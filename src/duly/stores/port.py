@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 from duly.core.moments import Instant
 from duly.core.resolution import Resolution
 from duly.core.task import Change, Correction, Start
+from duly.formal.registers import Snapshot
 
 
 class Persisted(NamedTuple):
@@ -43,6 +44,19 @@ class Replacement:
     correction: Correction | None
     zone: str
     at: Instant
+    trace: "TraceRows | None" = None
+    """What to add to the trace, in the same transaction; None when none is kept."""
+
+
+TraceRow = tuple[Any, ...]
+"""An event of `duly.formal.trace` without its number: letters, instant, the other fields in their order."""
+
+
+class TraceRows(NamedTuple):
+    """Rows for the trace, and the registers from which it begins if what is there does not reach up to now."""
+
+    rows: Sequence[TraceRow]
+    registers: Snapshot | None = None
 
 
 class Refusal(NamedTuple):
@@ -67,8 +81,8 @@ class Store(Protocol):
         """Apply all of an initialize(), or nothing."""
         ...
 
-    async def write(self, batch: Sequence[Change], number: int) -> Sequence[Refusal]:
-        """Make a batch of changes durable, all or none but the refused starts."""
+    async def write(self, batch: Sequence[Change], number: int, trace: Sequence[TraceRow] = ()) -> Sequence[Refusal]:
+        """Make a batch of changes durable, all or none but the refused starts; and rows of the trace with it."""
         ...
 
     def touch(self) -> None:

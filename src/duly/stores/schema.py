@@ -4,7 +4,7 @@ import sqlite3
 from typing import Final
 
 APPLICATION_ID: Final = 0x64756C79  # "duly"
-VERSION: Final = 1
+VERSION: Final = 2
 OLDEST_LIBRARY: Final = (3, 33, 0)  # UPDATE ... FROM
 
 # `tasks` holds every declaration that is in force or that history still names, `states` what changes while those in
@@ -59,16 +59,31 @@ CREATE TABLE runs (
 );
 """
 
+# The trace, and the segments it is kept in; both are empty unless a scheduler is asked to leave one.
+TRACE_TABLES: Final = """
+CREATE TABLE trace (
+    seq INTEGER PRIMARY KEY,
+    line TEXT NOT NULL
+);
+
+CREATE TABLE segments (
+    segment INTEGER PRIMARY KEY,
+    first INTEGER NOT NULL,
+    header TEXT NOT NULL,
+    hash TEXT
+);
+"""
+
 COUNTERS: Final = ("replaced", "written", "generation", "run")
 """In `meta`: the number of the last replacement and of the last batch applied, the highest generation and run used."""
 
-MIGRATIONS: Final[dict[int, str]] = {}
+MIGRATIONS: Final[dict[int, str]] = {1: TRACE_TABLES}
 """Statements that lead from a version to the next one; run in the transaction of the first initialize()."""
 
 
 def create(connection: sqlite3.Connection) -> None:
     """Lay out an empty database, inside the caller's transaction."""
-    for statement in TABLES.split(";"):
+    for statement in (TABLES + TRACE_TABLES).split(";"):
         if statement.strip():
             connection.execute(statement)
     connection.executemany("INSERT INTO meta VALUES (?, ?)", [("zone", None), *((name, 0) for name in COUNTERS)])

@@ -29,8 +29,9 @@ from duly.errors import (
 from duly.stores import schema
 from duly.stores.faults import naming_faults
 from duly.stores.lockfile import LockFile, this_process
-from duly.stores.port import Persisted, Refusal, Replacement
+from duly.stores.port import Persisted, Refusal, Replacement, TraceRow, TraceRows
 from duly.stores.statements import Statements
+from duly.stores.tracing import Tracing
 from duly.stores.worker import Worker, WriterThread
 
 DEFAULT_HISTORY: Final = 100_000
@@ -68,6 +69,7 @@ class SqliteStore:
         self.in_memory = text == ":memory:"
         # Links are followed once and for all: two names of one file are one store, with one lock.
         self.path = text if self.in_memory else os.path.realpath(text)
+        self.tracing = Tracing()
         self._statements = Statements(identifier="", key=0, history=history)
         self._synchronous = synchronous
         self._worker: Worker = worker if worker is not None else WriterThread()
@@ -113,9 +115,9 @@ class SqliteStore:
         """Apply all of an initialize(), or nothing."""
         await self._worker.call(lambda: self._replace(replacement, number))
 
-    async def write(self, batch: Sequence[Change], number: int) -> Sequence[Refusal]:
+    async def write(self, batch: Sequence[Change], number: int, trace: Sequence[TraceRow] = ()) -> Sequence[Refusal]:
         """Make a batch durable; the lock makes this scheduler the only writer, so nothing is refused."""
-        await self._worker.call(lambda: self._write(batch, number))
+        await self._worker.call(lambda: self._write(batch, number, trace))
         return ()
 
     def touch(self) -> None:
@@ -340,6 +342,7 @@ class SqliteStore:
                     if self._fresh:
                         self._statements.arrive(connection, replacement)
                     self._statements.apply(connection, replacement)
+                    self._trace(connection, replacement.trace)
                     self._statements.finished(connection, "replaced", number)
         except BaseException:
             if self._fresh:
@@ -347,6 +350,14 @@ class SqliteStore:
             raise
         self._fresh = False
         self._is_new = False
+
+    def _trace(self, connection: sqlite3.Connection, trace: TraceRows | None) -> None:
+        if trace is None:
+            self.tracing.interrupt(connection)
+            return
+        if trace.registers is not None:
+            self.tracing.begin(connection, self._statements.identifier, trace.registers)
+        self.tracing.append(connection, trace.rows)
 
     def _undo_creation(self) -> None:
         """A first initialize() failed: leave no file where none was, and an empty one where that was."""
@@ -364,10 +375,11 @@ class SqliteStore:
             else:
                 os.unlink(self.path)
 
-    def _write(self, batch: Sequence[Change], number: int) -> None:
+    def _write(self, batch: Sequence[Change], number: int, trace: Sequence[TraceRow]) -> None:
         with self._transaction("write") as connection:
             if not self._statements.already(connection, "written", number):
                 self._statements.write(connection, batch)
+                self.tracing.append(connection, trace)
                 self._statements.finished(connection, "written", number)
 
     # --- letting go --------------------------------------------------------------------------------------------------

@@ -18,9 +18,16 @@ from typing import Any, Final, NoReturn
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from duly.clock import breathe
+from duly.core.agenda import Decision
 from duly.core.moments import MICROSECONDS, Instant, as_datetime, begin, instant_of
-from duly.events import Event, PollCompleted, PollStarted
+from duly.events import Event, PollCompleted, PollStarted, PropertyViolated
+from duly.formal.calendar import zone_named
+from duly.formal.properties import BY_ID
+from duly.formal.properties import Kind as PropertyKind
 from duly.host import Host
+from duly.initialization import zone_name
+from duly.loop import CHUNK_STARTS_MAX, Loop
+from duly.options import check_listener
 from duly.scheduler import Scheduler, scheduler_on
 from duly.stores.port import Store
 from duly.stores.sqlite import DEFAULT_HISTORY, SqliteStore
@@ -33,6 +40,9 @@ No chain inside the scheduler is as long between two looks at the clock or the s
 
 _ROUNDS_MAX: Final = 1_000_000
 _THREADS: Final = 8
+_AUDITED_TASKS_MAX: Final = 500
+"""Asking the monitor about every task at every decision is for hosts that are small enough."""
+
 _POLLS: Final[frozenset[type[Event]]] = frozenset({PollStarted, PollCompleted})
 
 
@@ -144,6 +154,7 @@ class SimulatedHost:
         idle_looks: bool = True,
     ) -> None:
         self._zone = _zone(tz)
+        self._zone_has_a_name = _is_named(self._zone)
         self._clock = _SimulatedClock(instant_of(self._moment(at)), self._zone)
         if not idle_looks:
             self._clock.postponed = self._postponed
@@ -157,11 +168,14 @@ class SimulatedHost:
             default_threads=_THREADS,
             new_worker=Inline,
             eager=False,
+            audit=self._audit,
         )
         self._schedulers: list[Scheduler] = []
         self._inside = False
+        self._passing = False
         self._callbacks_only_sleep = False
         """A promise that `duly simulate` makes for its stand-ins: while they sleep, the host is known to be quiet."""
+        self._faults: list[str] = []  # what the monitor holds against the scheduler, until it is raised
         self.events: list[Event] = []
 
     async def __aenter__(self) -> "SimulatedHost":
@@ -192,13 +206,18 @@ class SimulatedHost:
         if "clock" in options:
             raise TypeError("a scheduler on a simulated host has the host's clock; leave `clock` out")
         theirs = options.pop("on_event", None)
+        check_listener(theirs)
 
         def on_event(event: Event) -> None:
             if type(event) not in _POLLS:
                 self.events.append(event)
+            # Bounds are engineering targets: a test with a faulty store or a full pool may well miss one.
+            if isinstance(event, PropertyViolated) and BY_ID[event.property].kind is not PropertyKind.BOUNDED:
+                self._faults.append(f"{event.property} violated: {event.task_name or ''} {event.sentence} {event}")
             if theirs is not None:
                 theirs(event)
 
+        options.setdefault("monitor", self._zone_has_a_name)
         place = store if store is not None else self._store_place()
         if isinstance(place, str | Path):
             history = options.get("history", DEFAULT_HISTORY)
@@ -249,6 +268,7 @@ class SimulatedHost:
 
     async def sleep(self, seconds: float) -> None:
         """For callbacks: work that takes this long, in passing time."""
+        self._require_inside()
         if not seconds >= 0:
             raise ValueError(f"sleep takes a number of seconds that is not negative, got {seconds!r}")
         await self._clock.nap(int(seconds * MICROSECONDS))
@@ -271,6 +291,7 @@ class SimulatedHost:
                 call.cancel()
             tasks += calls
             scheduler.initialize = scheduler.stop = _dead  # type: ignore[assignment]  # that process is gone
+            scheduler._bind = _never  # type: ignore[method-assign]  # and with it calls that have not begun yet
         current = asyncio.current_task()
         # Callbacks may resist their cancellation; a dead process does not wait for them.
         for _ in range(_IDLE_ROUNDS):
@@ -282,15 +303,21 @@ class SimulatedHost:
 
     async def _let_pass(self, microseconds: int) -> None:
         self._require_inside()
-        goal = self._clock.passed + microseconds
-        await self._settle()
-        while (alarm := self._clock.next_alarm()) is not None and alarm <= goal:
-            self._clock.pass_by(max(0, alarm - self._clock.passed))
+        if self._passing:
+            raise RuntimeError("time is passing already, for one at a time; work that takes time awaits host.sleep()")
+        self._passing = True
+        try:
+            goal = self._clock.passed + microseconds
             await self._settle()
-        self._clock.pass_by(max(0, goal - self._clock.passed))
-        await self._settle()
-        for _ in range(_IDLE_ROUNDS):
-            await breathe()  # the test's own tasks, too, hear of what has happened
+            while (alarm := self._clock.next_alarm()) is not None and alarm <= goal:
+                self._clock.pass_by(max(0, alarm - self._clock.passed))
+                await self._settle()
+            self._clock.pass_by(max(0, goal - self._clock.passed))
+            await self._settle()
+            for _ in range(_IDLE_ROUNDS):
+                await breathe()  # the test's own tasks, too, hear of what has happened
+        finally:
+            self._passing = False
 
     async def _settle(self) -> None:
         """Wait until nothing of any scheduler is ready."""
@@ -298,12 +325,12 @@ class SimulatedHost:
         idle = 0
         for _ in range(_ROUNDS_MAX):
             if all(_is_quiet(scheduler) for scheduler in self._schedulers) and not self._any_run_awake():
-                return
+                return self._complain()
             before = self._clock.signs_of_life
             await breathe()
             idle = idle + 1 if self._clock.signs_of_life == before else 0
             if idle >= _IDLE_ROUNDS:
-                return
+                return self._complain()
         raise RuntimeError("the host does not settle: something runs on and on without any time passing")
 
     def _any_run_awake(self) -> bool:
@@ -326,6 +353,25 @@ class SimulatedHost:
                 looks.append(Instant(self._clock.wall + int((deadline - self._clock.elapsed()) * MICROSECONDS) + 1))
             return max(instant, min(looks, default=instant))
         return instant
+
+    def _audit(self, loop: Loop, decision: Decision) -> None:
+        """Hold a decision against the monitor's opinion, which comes from other code: they must be the same."""
+        monitor = loop.observer.monitor if loop.observer is not None else None
+        if monitor is None or loop.agenda.size > _AUDITED_TASKS_MAX:
+            return
+        chosen = {start.task.name for start in decision.starts}
+        obliged = set(monitor.obligations(decision.at))
+        slots = loop.free_slots()
+        scarce = len(chosen) >= CHUNK_STARTS_MAX or slots.total is not None or (slots.threads or 0) <= len(chosen)
+        if chosen != obliged and not (scarce and chosen < obliged):
+            self._faults.append(
+                f"at {self.now} the scheduler starts {sorted(chosen)}, and the monitor obliges it to {sorted(obliged)}"
+            )
+
+    def _complain(self) -> None:
+        if self._faults:
+            faults, self._faults = self._faults, []
+            raise AssertionError("the scheduler is at odds with its specification:\n" + "\n".join(faults))
 
     def _require_inside(self) -> None:
         if not self._inside:
@@ -353,6 +399,10 @@ def _is_quiet(scheduler: Scheduler) -> bool:
 
 
 async def _dead(*_: object) -> NoReturn:
+    _never()
+
+
+def _never() -> NoReturn:
     raise RuntimeError("this scheduler died in host.crash(); make another with host.scheduler()")
 
 
@@ -364,6 +414,14 @@ def _microseconds(verb: str, duration: dict[str, float]) -> int:
     if microseconds < 0:
         raise ValueError(f"{verb}() moves time forward; set_clock() moves the wall clock back")
     return microseconds
+
+
+def _is_named(zone: tzinfo) -> bool:
+    """Whether a monitor can know the zone by its name; one that a test made up it cannot."""
+    try:
+        return zone_named(zone_name(zone)).utcoffset(datetime(2024, 7, 1)) == zone.utcoffset(datetime(2024, 7, 1))
+    except ValueError:
+        return False
 
 
 def _zone(tz: str | tzinfo) -> tzinfo:

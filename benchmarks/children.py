@@ -1,0 +1,148 @@
+"""Runs each measurement in a process of its own, round after round, and keeps what they print."""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+from benchmarks.child import scratch_folder
+from benchmarks.plan import Measurement, Size
+
+ROOT = Path(__file__).parent.parent
+BENCH = ROOT / ".venv-bench"
+"""Where `make bench` puts what it needs, when another environment runs this."""
+
+Sample = dict[str, float]
+
+
+@dataclass
+class Outcomes:
+    """What the children said: samples by key, one a round; why some could not be measured; what broke."""
+
+    samples: dict[str, list[Sample]] = field(default_factory=dict)
+    absent: dict[str, str] = field(default_factory=dict)
+    broken: list[str] = field(default_factory=list)
+    rounds: int = 0
+    seconds: float = 0.0
+
+
+def run_all(
+    planned: Sequence[Measurement], size: Size, rounds: int, tell: Callable[[int, int, Measurement], None]
+) -> Outcomes:
+    """Round after round through all of them, so that whatever disturbs the machine disturbs ours and theirs alike."""
+    outcomes = Outcomes()
+    begun = time.monotonic()
+    for number in range(rounds):
+        lap = time.monotonic()
+        for position, measurement in enumerate(planned):
+            if time.monotonic() - begun > size.budget_s:
+                outcomes.absent.setdefault(measurement.key, f"the {size.budget_s:.0f} s of this run were over")
+                continue
+            tell(number, position, measurement)
+            run_one(measurement, size, outcomes, number)
+        outcomes.rounds += 1
+        outcomes.seconds = time.monotonic() - begun
+        if outcomes.seconds + (time.monotonic() - lap) > size.budget_s:
+            break
+    return outcomes
+
+
+def run_one(measurement: Measurement, size: Size, outcomes: Outcomes, number: int) -> None:
+    """One child, from its start to its last line."""
+    key = measurement.key
+    if key in outcomes.absent:
+        return
+    interpreter = interpreter_for(measurement.python, measurement.needs)
+    if interpreter is None:
+        what = measurement.needs or f"Python {measurement.python}"
+        outcomes.absent[key] = f"{what} is not installed" if measurement.needs else f"{what} was not found"
+        return
+    command = [interpreter, "-m", "benchmarks.child", measurement.module, json.dumps(measurement.arguments)]
+    with scratch_folder() as folder:  # made here, so that a child that is ended leaves nothing behind
+        answer = _call([*command, str(folder)], size.patience_s)
+    if isinstance(answer, str):
+        outcomes.broken.append(f"{key}, round {number + 1}: {answer}")
+    elif answer is None:
+        outcomes.absent[key] = "this version of duly has no such option"
+    else:
+        outcomes.samples.setdefault(key, []).append(answer)
+
+
+def _call(command: list[str], patience_s: float) -> Sample | str | None:
+    """What the child measured, None if there is nothing to measure, or a text that says what went wrong."""
+    with subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env=_environment(command[0]),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # children of its own go with it
+    ) as child:
+        try:
+            output, errors = child.communicate(timeout=patience_s)
+        except BaseException as reason:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
+            child.communicate()
+            if isinstance(reason, subprocess.TimeoutExpired):
+                return f"not done after {patience_s:.0f} s"
+            raise
+    if child.returncode != 0:
+        return f"exit code {child.returncode}: {errors.strip().splitlines()[-1] if errors.strip() else 'no message'}"
+    try:
+        answer: Sample | None = json.loads(output.strip().splitlines()[-1])
+    except (IndexError, ValueError):
+        return f"no figures in its output: {output[-200:]!r}"
+    return answer
+
+
+# --- interpreters ----------------------------------------------------------------------------------------------------
+
+
+@cache
+def interpreter_for(python: str, needs: str) -> str | None:
+    """An interpreter of that version or environment that has the package; None if there is none on this machine."""
+    if python == "":
+        candidates = [sys.executable, str(BENCH / "bin" / "python")]
+    elif python[0].isdigit():
+        installed = sorted(Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")).glob(f"versions/{python}.*"))
+        candidates = [str(folder / "bin" / "python") for folder in reversed(installed)]
+        candidates += [found] if (found := shutil.which(f"python{python}")) else []
+    else:
+        candidates = [f"{prefix}-{python}/bin/python" for prefix in (sys.prefix, BENCH)]
+    for candidate in candidates:
+        if _has(candidate, python, needs or "tzlocal"):
+            return candidate
+    return None
+
+
+def _has(interpreter: str, python: str, package: str) -> bool:
+    version = python if python[:1].isdigit() else ""
+    check = (
+        "import importlib.util as u, sys; "
+        f"sys.exit(not (sys.version.startswith({version!r}) and u.find_spec({package!r})))"
+    )
+    try:
+        return subprocess.run(
+            [interpreter, "-c", check], env=_environment(interpreter), capture_output=True, check=False
+        ).returncode == 0  # fmt: skip
+    except OSError:
+        return False
+
+
+def _environment(interpreter: str) -> dict[str, str]:
+    """duly from this checkout; for an interpreter without an environment of ours, also what duly itself needs."""
+    path = [str(ROOT / "src")]
+    if not (Path(interpreter).parent.parent / "pyvenv.cfg").exists():
+        path += [str(folder) for folder in (Path(sys.prefix) / "any", BENCH / "any") if folder.is_dir()][:1]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(path)}

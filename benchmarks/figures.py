@@ -1,0 +1,79 @@
+"""Medians, spreads, ratios and slopes of what the rounds measured."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from benchmarks.children import Outcomes
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A median, and from where to where the rounds went."""
+
+    median: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Figure | None":
+        """None of nothing."""
+        return cls(median(values), min(values), max(values)) if values else None
+
+    def text(self, unit: str = "") -> str:
+        """As a table shows it."""
+        blank = " " if unit and unit != "×" else ""
+        if self.low == self.high:
+            return f"{number(self.median)}{blank}{unit}"
+        return f"{number(self.median)}{blank}{unit} ({number(self.low)}–{number(self.high)})"
+
+
+def number(value: float) -> str:
+    """With three digits that mean something, and thousands apart."""
+    value = float(f"{value:.3g}") if abs(value) < 1000 else value
+    if value == 0:
+        return "0"
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    decimals = 2 - math.floor(math.log10(abs(value)))
+    return f"{value:.{min(max(decimals, 0), 6)}f}"
+
+
+class Figures:
+    """The outcomes, asked for by key and name."""
+
+    def __init__(self, outcomes: Outcomes) -> None:
+        self._samples = outcomes.samples
+        self._absent = outcomes.absent
+
+    def __contains__(self, key: str) -> bool:
+        return bool(self._samples.get(key))
+
+    def reason(self, *keys: str) -> str:
+        """Why there is no figure."""
+        return next((self._absent[key] for key in keys if key in self._absent), "not measured in this run")
+
+    def values(self, key: str, name: str) -> list[float]:
+        """One a round."""
+        return [sample[name] for sample in self._samples.get(key, []) if name in sample]
+
+    def of(self, key: str, name: str) -> Figure | None:
+        """Its median and spread."""
+        return Figure.of(self.values(key, name))
+
+    def ratio(self, above: str, above_name: str, below: str, below_name: str) -> Figure | None:
+        """How often the one is the other: each round by itself, because a round has one kind of weather."""
+        pairs = zip(self.values(above, above_name), self.values(below, below_name), strict=False)
+        return Figure.of([one / other for one, other in pairs if other > 0])
+
+    def slope(self, small: str, large: str, name: str) -> Figure | None:
+        """The exponent with which it grows from one number of tasks to another; 1 is in proportion."""
+        sizes = self.values(small, "tasks")[:1] + self.values(large, "tasks")[:1]
+        if len(sizes) < 2 or sizes[0] == sizes[1]:
+            return None
+        ratio = self.ratio(large, name, small, name)
+        if ratio is None:
+            return None
+        step = math.log(sizes[1] / sizes[0])
+        return Figure(*(math.log(value) / step for value in (ratio.median, ratio.low, ratio.high)))

@@ -1,0 +1,278 @@
+"""What was promised, row by row, beside what was measured."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from benchmarks.figures import Figure, Figures
+from benchmarks.plan import OTHER_PYTHONS, Size
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One row: what, its target, the measured figure, and whether that meets it (None: cannot be said)."""
+
+    section: str
+    what: str
+    target: str
+    measured: str
+    met: bool | None
+    headline: bool = False  # also shown in the README
+
+    @property
+    def mark(self) -> str:
+        """As a table shows it."""
+        return "–" if self.met is None else "yes" if self.met else "**no**"
+
+
+FEWEST_ROUNDS = 3
+"""A median of two is an average."""
+
+
+def is_judged(size: Size, rounds: int) -> bool:
+    """Whether a run has as many tasks as the targets speak of, and rounds enough for a median."""
+    return size.is_full and rounds >= FEWEST_ROUNDS
+
+
+class _Judge:
+    """Compares figures with bounds."""
+
+    def __init__(self, figures: Figures, size: Size, *, judges: bool) -> None:
+        self.figures = figures
+        self.size = size
+        self.judges = judges
+
+    def at_most(self, section: str, what: str, bound: float, unit: str, figure: Figure | None, *keys: str,
+                headline: bool = False) -> Verdict:  # fmt: skip
+        """The median must not exceed the bound."""
+        blank = "" if unit in ("", "×") else " "
+        target = f"≤ {bound:,g}{blank}{unit}"
+        met = None if figure is None or not self.judges else figure.median <= bound
+        return Verdict(section, what, target, self._text(figure, unit, keys), met, headline)
+
+    def at_least(self, section: str, what: str, bound: float, figure: Figure | None, *keys: str,
+                 headline: bool = False, lower_bound: bool = False) -> Verdict:  # fmt: skip
+        """The median must reach the bound; it is a ratio."""
+        met = None if figure is None or not self.judges else figure.median >= bound
+        text = self._text(figure, "×", keys)
+        return Verdict(section, what, f"≥ {bound:,g}×", f"> {text}" if lower_bound else text, met, headline)
+
+    def stated(self, section: str, what: str, figure: Figure | None, unit: str, *keys: str) -> Verdict:
+        """No bound, but the number belongs to the story."""
+        return Verdict(section, what, "stated", self._text(figure, unit, keys), None)
+
+    def _text(self, figure: Figure | None, unit: str, keys: tuple[str, ...]) -> str:
+        return figure.text(unit) if figure is not None else self.figures.reason(*keys)
+
+
+def verdicts(figures: Figures, size: Size, rounds: int) -> list[Verdict]:
+    """Every row of the table of targets, whether it was measured in this run or not."""
+    judge = _Judge(figures, size, judges=is_judged(size, rounds))
+    return [
+        *_against_peers(judge),
+        *_large_ticks(judge),
+        *_growth(judge),
+        *_initialize(judge),
+        *_quiet(judge),
+        *_gates(judge),
+        *_costs(judge),
+        *_cron(judge),
+        *_hard_cases(judge),
+    ]
+
+
+DURABLE = (
+    ("APScheduler 3, SQLite", 150),
+    ("APScheduler 3, SQLite tuned to WAL", 75),
+    ("APScheduler 4, SQLite", 1_000),
+)
+NOTHING_ON_DISK = (
+    ("APScheduler 3, memory", 15, "last_start_s", ""),
+    ("APScheduler 4, memory", 30, "last_start_s", ""),
+    ("aiocron", 5, "last_start_s", ""),
+    ("taskiq", 10, "cpu_until_last_start_s", " (processor time)"),
+    ("arq", 130, "last_start_s", " (its scan alone)"),
+    ("Celery beat", 2_500, "last_start_s", " (its due computation alone)"),
+    ("schedule", 1, "last_start_s", ""),
+)
+
+
+def _against_peers(judge: _Judge) -> Iterator[Verdict]:
+    tasks = judge.size.compared[-1]
+    ours = f"duly {tasks}"
+    section = f"last start after the due instant, {tasks:,} tasks, peer ÷ duly"
+    for name, bound in DURABLE:
+        peer = f"{name} {tasks}"
+        ratio = judge.figures.ratio(peer, "last_start_s", ours, "last_start_s")
+        started = judge.figures.of(peer, "started")
+        cut = started is not None and started.low < tasks
+        yield judge.at_least(section, name, bound, ratio, peer, ours, headline=True, lower_bound=cut)
+    for name, bound, figure, note in NOTHING_ON_DISK:
+        peer = f"{name} {tasks}"
+        ratio = judge.figures.ratio(peer, figure, ours, figure)
+        what = f"{name}, nothing on disk{note}"
+        yield judge.at_least(section, what, bound, ratio, peer, ours, headline=name != "schedule")
+
+
+def _large_ticks(judge: _Judge) -> Iterator[Verdict]:
+    figures, size = judge.figures, judge.size
+    middle, large = size.growing[-2], size.growing[-1]
+    section = "all due in one minute"
+    key = f"tick {middle}"
+    yield judge.at_most(section, f"last start, {middle:,} tasks", 1.5, "s", figures.of(key, "last_start_s"), key)
+    key = f"tick {large}"
+    bound = 8.0 if "3.11" in OTHER_PYTHONS else 12.0
+    last = figures.of(key, "last_start_s")
+    yield judge.at_most(section, f"last start, {large:,} tasks", bound, "s", last, key, headline=True)
+    for version in OTHER_PYTHONS:
+        bound = 12.0 if version == "3.11" else 8.0
+        key = f"tick {large} on {version}"
+        last = figures.of(key, "last_start_s")
+        what = f"last start, {large:,} tasks, Python {version}"
+        yield judge.at_most(section, what, bound, "s", last, key, headline=True)
+    for tasks in (middle, large):
+        key = f"tick {tasks}"
+        first = figures.of(key, "first_start_s")
+        yield judge.at_most(section, f"first start, {tasks:,} tasks", 0.3, "s", first, key)
+        durable = figures.of(key, "ends_durable_s")
+        yield judge.at_most(section, f"all ends durable after the last end, {tasks:,} tasks", 0.2, "s", durable, key)
+
+
+def _growth(judge: _Judge) -> Iterator[Verdict]:
+    figures, size = judge.figures, judge.size
+    small, large = size.growing[0], size.growing[-1]
+    section = f"growth from {small:,} to {large:,} tasks, exponent"
+    for what, key, name in (
+        ("last start", "tick", "last_start_s"),
+        ("`initialize`, cold", "initialize", "cold_s"),
+        ("`initialize`, warm", "initialize", "warm_s"),
+    ):
+        keys = f"{key} {small}", f"{key} {large}"
+        yield judge.at_most(section, what, 1.15, "", figures.slope(*keys, name), *keys)
+
+
+def _initialize(judge: _Judge) -> Iterator[Verdict]:
+    figures, size = judge.figures, judge.size
+    key = f"initialize {size.large}"
+    section = "`initialize`"
+    for what, name, bound in (("cold", "cold_s", 8.0), ("warm", "warm_s", 4.0)):
+        figure = figures.of(key, name)
+        yield judge.at_most(section, f"{what}, {size.large:,} tasks", bound, "s", figure, key, headline=True)
+    tasks = size.compared[-1]
+    ours = f"duly initialize {tasks}"
+    for name, least in (("APScheduler 3, SQLite", 400), ("APScheduler 3, memory", 30)):
+        peer = f"{name} {tasks}"
+        ratio = figures.ratio(peer, "initialize_s", ours, "cold_s")
+        yield judge.at_least(section, f"{name} ÷ duly (cold), {tasks:,} tasks", least, ratio, peer, ours)
+
+
+def _quiet(judge: _Judge) -> Iterator[Verdict]:
+    figures, size = judge.figures, judge.size
+    section = f"{size.large:,} tasks, none due"
+    for what, name, bound, unit in (
+        ("processor time", "cpu_ms_a_minute", 5, "ms a minute"),
+        ("wake-ups", "wake_ups_a_minute", 1, "a minute"),
+        ("files written (database, WAL)", "files_written", 0, ""),
+    ):
+        yield judge.at_most(section, what, bound, unit, figures.of("idle", name), "idle", headline=bound == 5)
+    section = f"one due task among {size.large:,}"
+    late = figures.of("one due", "late_ms")
+    yield judge.at_most(section, "start after the boundary", 5, "ms", late, "one due", headline=True)
+    ratio = figures.ratio("one due", "cpu_ms_a_minute", "one due, few", "cpu_ms_a_minute")
+    yield judge.at_most(section, "cost ÷ cost among 1,000", 2, "×", ratio, "one due", "one due, few")
+
+
+def _gates(judge: _Judge) -> Iterator[Verdict]:
+    tasks = judge.size.growing[-1]
+    key = f"tick {tasks}"
+    bound = 2 * -(-tasks // 5_000) + 20
+    section = "low-noise gates, held by tests/shell/test_many_tasks.py"
+    commits = judge.figures.of(key, "commits")
+    yield judge.at_most(section, f"commits of a tick, {tasks:,} tasks", bound, "", commits, key)
+
+
+def _costs(judge: _Judge) -> Iterator[Verdict]:
+    figures, size = judge.figures, judge.size
+    section = "what a run costs"
+    over = figures.of("overhead", "overhead_us_a_run")
+    what = "event loop's thread, beyond a bare `create_task`"
+    yield judge.at_most(section, what, 3, "µs", over, "overhead", headline=True)
+    bare = figures.of("overhead", "bare_us_a_task")
+    yield judge.stated(section, "a bare `create_task`", bare, "µs", "overhead")
+    yield judge.stated(section, "writer thread", figures.of("overhead", "writer_us_a_run"), "µs", "overhead")
+    section = "memory"
+    held = figures.of("memory", "bytes_a_task")
+    what = f"beyond the caller's registrations, {size.large:,} tasks"
+    yield judge.at_most(section, what, 300, "bytes a task", held, "memory", headline=True)
+    grown = figures.of("growth", "grown_kb")
+    # A byte a run would be growth; what a dictionary or the allocator rounds up to is not.
+    what = f"left behind by {size.growth_runs:,} runs"
+    yield judge.at_most(section, what, size.growth_runs / 1000, "kB", grown, "growth")
+    store = figures.of("growth", "store_grown_kb")
+    yield judge.stated(section, f"the store's file after {size.growth_runs:,} runs", store, "kB", "growth")
+    section = f"event loop kept from others, {size.large:,} tasks, without collector pauses"
+    for key, note in (("canary", ""), ("canary frozen", ", after gc.freeze()")):
+        for phase in ("initialize", "tick"):
+            if phase == "initialize" and note:
+                continue
+            worst = figures.of(key, f"{phase}_blocked_max_ms")
+            yield judge.at_most(section, f"during {phase}{note}", 20, "ms", worst, key, headline=not note)
+            pause = figures.of(key, f"{phase}_collector_ms")
+            yield judge.stated(section, f"longest collector pause during {phase}{note}", pause, "ms", key)
+    noise = figures.of("canary", "noise_blocked_max_ms")
+    yield judge.stated(section, "the machine's own noise, before the scheduler exists", noise, "ms", "canary")
+
+
+SPARSE = "0 0 29 2 *"
+
+
+def _cron(judge: _Judge) -> Iterator[Verdict]:
+    from benchmarks.ours.cron import EXPRESSIONS
+
+    figures = judge.figures
+    section = "cron expressions, the least of all expressions"
+    for figure, call, bounds in (
+        ("parse_us", "parse_cron", {"cronsim": 4, "croniter": 15}),
+        ("next_us", "next_after", {"cronsim": 2, "croniter": 15}),
+    ):
+        for library, bound in bounds.items():
+            ratios = [
+                (ratio.median, ratio, expression)
+                for expression in EXPRESSIONS
+                if (ratio := _cron_ratio(figures, expression, library, figure)) is not None
+            ]
+            least = min(ratios, default=None, key=lambda each: each[0])
+            what = f"{library} ÷ `{call}`" + (f", at `{least[2]}`" if least else "")
+            yield judge.at_least(section, what, bound, least[1] if least else None, "cron", headline=True)
+    for library in ("cronsim", "croniter"):
+        ratio = _cron_ratio(figures, SPARSE, library, "next_us")
+        yield judge.at_least(section, f"{library} ÷ `next_after` of the sparse `{SPARSE}`", 20, ratio, "cron")
+
+
+def _cron_ratio(figures: Figures, expression: str, library: str, figure: str) -> Figure | None:
+    return figures.ratio("cron", f"{expression}|{library}|{figure}", "cron", f"{expression}|duly|{figure}")
+
+
+def _hard_cases(judge: _Judge) -> Iterator[Verdict]:
+    figures, size = judge.figures, judge.size
+    section = "hard cases"
+    key = "failures"
+    what = f"{size.hard_large:,} tasks, 1 % fail once:"
+    yield judge.stated(section, f"{what} last start", figures.of(key, "last_start_s"), "s", key)
+    yield judge.stated(section, f"{what} retry after its time", figures.of(key, "retry_late_ms"), "ms", key)
+    key = "changes"
+    what = f"{size.changed:,} of {size.hard_large:,} overridden while running"
+    yield judge.stated(section, what, figures.of(key, "reinitialize_s"), "s", key)
+    yield judge.stated(section, f"{what}: event loop kept", figures.of(key, "reinitialize_blocked_max_ms"), "ms", key)
+    for key, what, tasks in (
+        ("limited", "`max_concurrency=100`", size.hard),
+        ("blocking", "blocking callbacks", size.blocking),
+    ):
+        last = figures.of(key, "last_start_s")
+        yield judge.stated(section, f"{tasks:,} due, {what}: last start", last, "s", key)
+    for key in ("on_event", "INFO logging"):
+        price = figures.ratio(key, "last_start_s", "plain", "last_start_s")
+        yield judge.stated(section, f"{size.hard:,} due, {key}: last start ÷ without", price, "×", key, "plain")
+    for key in ("trace", "monitor"):
+        price = figures.ratio(key, "last_start_s", "plain", "last_start_s")
+        what = f"{size.hard:,} due, {key}: last start ÷ without"
+        yield judge.at_most(section, what, 2, "×", price, key, "plain")

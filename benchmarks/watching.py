@@ -1,0 +1,106 @@
+"""What is watched beside a measurement: collector pauses, the event loop's latency, processor time."""
+
+import asyncio
+import contextlib
+import gc
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+from typing import Any, Literal
+
+
+class Pauses:
+    """The collector's pauses, each from when to when."""
+
+    def __init__(self) -> None:
+        self.spans: list[tuple[float, float]] = []
+        self._begun = 0.0
+
+    def __call__(self, phase: Literal["start", "stop"], info: dict[str, Any]) -> None:
+        """As gc.callbacks has it."""
+        if phase == "start":
+            self._begun = time.perf_counter()
+        else:
+            self.spans.append((self._begun, time.perf_counter()))
+
+    @property
+    def longest(self) -> float:
+        """The longest pause, in seconds."""
+        return max((end - begin for begin, end in self.spans), default=0.0)
+
+    @property
+    def total(self) -> float:
+        """All pauses together, in seconds."""
+        return sum((end - begin for begin, end in self.spans), 0.0)
+
+    def within(self, begin: float, end: float) -> float:
+        """How much of a stretch of time was paused, in seconds."""
+        return sum((max(0.0, min(end, stop) - max(begin, start)) for start, stop in self.spans), 0.0)
+
+
+@contextlib.contextmanager
+def collector_pauses() -> Iterator[Pauses]:
+    """Note them while inside."""
+    pauses = Pauses()
+    gc.callbacks.append(pauses)
+    try:
+        yield pauses
+    finally:
+        gc.callbacks.remove(pauses)
+
+
+class Canary:
+    """A task that wants to run every few milliseconds, and notes how late it was let."""
+
+    PERIOD_SECONDS = 0.002
+
+    def __init__(self) -> None:
+        self.waits: list[tuple[float, float]] = []  # when it should have run, when it did
+        self._task = asyncio.get_running_loop().create_task(self._sing())
+
+    async def _sing(self) -> None:
+        while True:
+            should = time.perf_counter() + self.PERIOD_SECONDS
+            await asyncio.sleep(self.PERIOD_SECONDS)
+            self.waits.append((should, time.perf_counter()))
+
+    async def hush(self) -> None:
+        """End it."""
+        self._task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._task
+
+    def figures(self, pauses: Pauses, name: str) -> dict[str, float]:
+        """Its worst waits, in milliseconds: as they were, and without the collector's share."""
+        late = [1000 * (did - should) for should, did in self.waits]
+        blocked = [1000 * (did - should - pauses.within(should, did)) for should, did in self.waits]
+        return {
+            f"{name}_blocked_max_ms": max(blocked, default=0.0),
+            f"{name}_late_max_ms": max(late, default=0.0),
+            f"{name}_late_median_ms": median(late) if late else 0.0,
+            f"{name}_over_20_ms": float(sum(wait > 20 for wait in blocked)),
+        }
+
+
+class Processor:
+    """Processor time of the event loop's thread and of all others, from here on."""
+
+    def __init__(self) -> None:
+        self._loop, self._all = time.thread_time(), time.process_time()
+
+    def figures(self) -> tuple[float, float]:
+        """Seconds of this thread, and of all the others."""
+        loop, everything = time.thread_time() - self._loop, time.process_time() - self._all
+        return loop, max(0.0, everything - loop)
+
+
+def resident_bytes() -> int:
+    """How much memory this process occupies."""
+    statm = Path("/proc/self/statm")
+    if statm.exists():
+        return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    command = ["ps", "-o", "rss=", "-p", str(os.getpid())]
+    return 1024 * int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)

@@ -1,0 +1,89 @@
+"""The tasks that are measured, and a store that notes when it has written.
+
+Sets of expressions: `together` (all tasks have one daily expression), `distinct` (1,440 expressions that all name the
+same minute: the hard case), `spread` (one for each minute of the day), `dormant` (none of which comes soon).
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime, timedelta
+from itertools import islice, product
+from pathlib import Path
+from typing import Any
+
+from benchmarks.clocks import LeapingClock
+from duly.stores import Refusal, SqliteStore
+
+EXPRESSIONS = 1_440
+RETRY_DELAY = timedelta(minutes=5)
+
+Callback = Callable[[], object] | Callable[[], Awaitable[object]]
+Registration = tuple[str, str, Callback, timedelta]
+
+
+def together(due: datetime) -> list[str]:
+    """One daily expression."""
+    return [f"{due.minute} {due.hour} * * *"]
+
+
+def distinct(due: datetime) -> list[str]:
+    """1,440 expressions that all name the same minute; none names those before it, in which they are declared."""
+    before = {(due.minute - past) % 60 for past in range(LeapingClock.minutes_ahead + 1)}
+    minutes = [f"{due.minute},{other}" for other in range(60) if other not in before]
+    hours = [f"{due.hour},{other}" for other in range(24) if other != due.hour]
+    days = ["*", f"1-{due.day}" if due.day > 1 else "1,2"]
+    return [f"{m} {h} {d} * *" for d, m, h in islice(product(days, minutes, hours), EXPRESSIONS)]
+
+
+def spread(due: datetime) -> list[str]:
+    """One expression for each minute of the day."""
+    return [f"{minute} {hour} * * *" for hour in range(24) for minute in range(60)]
+
+
+def dormant(due: datetime) -> list[str]:
+    """1,440 expressions of which none comes within the next weeks."""
+    far = due + timedelta(days=100)
+    return [f"{minute} {hour} {min(far.day, 28)} {far.month} *" for hour in range(24) for minute in range(60)]
+
+
+SETS = {"together": together, "distinct": distinct}
+
+
+def room_seconds(number: int) -> float:
+    """How long declaring so many tasks may take, generously."""
+    return min(58.0, 5 + number / 20_000)
+
+
+def tasks(number: int, expressions: Sequence[str], callback: Callback) -> list[Registration]:
+    """So many registrations, their expressions in turn."""
+    kinds = len(expressions)
+    return [(f"task-{index}", expressions[index % kinds], callback, RETRY_DELAY) for index in range(number)]
+
+
+class NotingStore(SqliteStore):
+    """The embedded store as it is, with a note of how much it was given to write, and when that was durable."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.commits = 0
+        self.changes = 0
+        self.durable_at = 0.0  # perf_counter() when the last write had been durable
+        self._expected = 0
+        self._complete: asyncio.Event | None = None
+
+    def expect(self, changes: int) -> asyncio.Event:
+        """Count from here; the event is set when so many changes are durable."""
+        self.commits = self.changes = 0
+        self._expected, self._complete = changes, asyncio.Event()
+        return self._complete
+
+    async def write(self, batch: Sequence[Any], number: int, *others: Any, **more: Any) -> Sequence[Refusal]:
+        """Write, and note it."""
+        refusals = await super().write(batch, number, *others, **more)
+        self.durable_at = time.perf_counter()
+        self.commits += 1
+        self.changes += len(batch)
+        if self._complete is not None and self.changes >= self._expected:
+            self._complete.set()
+        return refusals

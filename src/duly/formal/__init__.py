@@ -1,0 +1,87 @@
+"""The observable trace of a scheduler, the properties it must satisfy, and the checker that holds one to the other.
+
+trace        the alphabet as frozen values, and JSON Lines, the form in which traces are exchanged
+reader       a streaming reader of that form: precise errors, never a silent gap
+calendar     the checker's own cron arithmetic; it shares nothing with the scheduler's
+properties   registers and properties as data: name, formula, sentence, kind
+formulas     the reference: past and future LTL on finite traces, read from the texts in `properties`
+unfold       the slow way from a trace to positions with Due, RetryDue and Crash; what the formulas are evaluated on
+registers    what the monitor remembers about one task, and all of it as a snapshot
+machine      all registers as recurrences: what each event is checked for, and what it changes
+monitor      the fast way: one pass, constant memory per task, four-valued verdicts
+promptness   the bounded shadows: how long an obligation may stay open while the process had compute
+verdicts     violations, what is open, and the four values
+witnesses    the smallest sub-trace that shows a violation
+checking     reader and monitor together: segments in, a report out
+
+Writing a trace (a store does it in the transaction that changes the state)::
+
+    line = encode(RS(seq, at, "backup", generation, run, "cron", slots))
+
+Watching a running scheduler, and checking a file::
+
+    monitor = Monitor()
+    for violation in monitor.step(event):  # usually none
+        ...
+    report = check(open("trace.jsonl", "rb"))
+    print(report.verdicts["S1"].value)
+"""
+
+from duly.formal.checking import Report, check
+from duly.formal.monitor import Monitor
+from duly.formal.properties import PROPERTIES, Property, Value
+from duly.formal.registers import Snapshot
+from duly.formal.trace import (
+    BT,
+    CK,
+    IE,
+    IF,
+    IS,
+    RE,
+    RG,
+    RS,
+    SE,
+    SF,
+    SS,
+    VERSION,
+    WK,
+    Event,
+    Header,
+    Seal,
+    Writer,
+    encode,
+)  # fmt: skip
+from duly.formal.verdicts import Open, Verdict, Violation
+from duly.formal.witnesses import witness
+
+__all__ = [
+    "BT",
+    "CK",
+    "IE",
+    "IF",
+    "IS",
+    "PROPERTIES",
+    "RE",
+    "RG",
+    "RS",
+    "SE",
+    "SF",
+    "SS",
+    "VERSION",
+    "WK",
+    "Event",
+    "Header",
+    "Monitor",
+    "Open",
+    "Property",
+    "Report",
+    "Seal",
+    "Snapshot",
+    "Value",
+    "Verdict",
+    "Violation",
+    "Writer",
+    "check",
+    "encode",
+    "witness",
+]

@@ -1,0 +1,194 @@
+"""The checker's own cron arithmetic: whole days of instants, listed minute by minute, and searched by bisection.
+
+It shares nothing with the scheduler's: a checker with the scheduler's arithmetic would confirm its mistakes. Where that
+leaps over bit sets, this takes the obvious way. A local day is a table of its 1,440 minutes, each with the instant at
+which it first occurs, or nothing if the zone skips it (SPEC 2.2, 2.3). The occurrences of an expression on that day are
+those of its minutes. Both are kept per day, because a trace walks through time.
+"""
+
+import re
+from bisect import bisect_right
+from calendar import monthrange
+from collections.abc import Iterator, Sequence
+from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
+from functools import lru_cache
+from typing import Final
+from zoneinfo import ZoneInfo
+
+from duly.core.moments import MICROSECONDS, Instant
+
+MINUTE: Final = 60 * MICROSECONDS
+NEVER: Final = Instant(1 << 62)
+"""Later than everything: no occurrence, no retry, no deadline."""
+
+_EPOCH: Final = datetime(1970, 1, 1)
+_TICK: Final = timedelta(microseconds=1)
+_LIMITS: Final = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 6))
+_DAYS_KEPT: Final = 64
+_FIRST, _LAST = date(1, 1, 2).toordinal(), date(9999, 12, 30).toordinal()
+_FIRST_INSTANT, _LAST_INSTANT = ((day - _EPOCH) // _TICK for day in (datetime(1, 1, 3), datetime(9999, 12, 29)))
+
+
+@lru_cache(maxsize=64)
+def zone_named(name: str) -> tzinfo:
+    """The zone of an IANA name, or of a fixed offset such as UTC+02:00. Raises ValueError."""
+    if fixed := re.fullmatch(r"UTC([+-])([0-9]{2}):([0-5][0-9])(?::([0-5][0-9]))?", name):
+        sign = -1 if fixed[1] == "-" else 1
+        offset = timedelta(hours=int(fixed[2]), minutes=int(fixed[3]), seconds=int(fixed[4] or 0))
+        return timezone(sign * offset)
+    try:
+        return ZoneInfo(name)
+    except (KeyError, OSError, ValueError) as fault:  # unknown, a folder of the database, a path
+        raise ValueError(f"unknown time zone {name!r}") from fault
+
+
+@lru_cache(maxsize=64)
+def zone_of(name: str) -> "Zone":
+    """The zone of a name; the same object, with what it remembers, for all who ask. Raises ValueError."""
+    return Zone(name)
+
+
+class Zone:
+    """A zone, and the minutes of its days."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._zone = zone_named(name)
+        self._hour, self._offset = -1, 0
+        self.minutes_of = lru_cache(maxsize=_DAYS_KEPT)(self._minutes_of)
+
+    def minute(self, at: Instant) -> Instant:
+        """The beginning of the local minute that contains an instant."""
+        # Offsets change at most once within an hour; where they do, that hour is not remembered.
+        hour = at // (60 * MINUTE)
+        if hour == self._hour:
+            offset = self._offset
+        else:
+            offset = self._offset_at(at)
+            begin = hour * 60 * MINUTE
+            if self._offset_at(begin) == self._offset_at(begin + 60 * MINUTE - 1):
+                self._hour, self._offset = hour, offset
+        return Instant(at - (at + offset) % MINUTE)
+
+    def day_of(self, at: Instant) -> int:
+        """The local day that contains an instant, as an ordinal."""
+        return (_EPOCH + timedelta(microseconds=_inside(at) + self._offset_at(at))).toordinal()
+
+    def _offset_at(self, at: int) -> int:
+        """How far local time is ahead, in microseconds."""
+        offset = (_EPOCH + timedelta(microseconds=_inside(at))).replace(tzinfo=UTC).astimezone(self._zone).utcoffset()
+        assert offset is not None
+        return offset // _TICK
+
+    def _minutes_of(self, ordinal: int) -> Sequence[int | None]:
+        """The instants at which the minutes of a local day first occur; None for those that do not exist."""
+        day = datetime.fromordinal(ordinal)
+        begin, end = self._first_copy(day), self._first_copy(day + timedelta(days=1))
+        if begin is not None and end is not None and end - begin == 1440 * MINUTE:
+            if self._offset_at(begin) == self._offset_at(end):
+                return range(begin, end, MINUTE)  # an ordinary day
+        return [self._first_copy(day + timedelta(minutes=number)) for number in range(1440)]
+
+    def _first_copy(self, local: datetime) -> Instant | None:
+        """When the wall clock first shows this; None if it never does."""
+        utc = local.replace(tzinfo=self._zone, fold=0).astimezone(UTC)
+        if utc.astimezone(self._zone).replace(tzinfo=None) != local:
+            return None  # there and back again leads elsewhere: the minute is skipped
+        return Instant((utc.replace(tzinfo=None) - _EPOCH) // _TICK)
+
+
+class Schedule:
+    """When an expression occurs in a zone."""
+
+    def __init__(self, text: str, zone: Zone) -> None:
+        self.text = text
+        self.zone = zone
+        self._minutes, self._hours, self._days, self._months, self._weekdays, self._either = parse(text)
+        self._known_from, self._known_until = Instant(1), Instant(0)
+        self._today: list[Instant] = []
+        self._occurrences_on = lru_cache(maxsize=_DAYS_KEPT)(self._list_day)
+
+    def after(self, at: Instant) -> Instant:
+        """The first occurrence after an instant; NEVER if the calendar ends before it."""
+        # The last answer is the answer for every moment from which it was found until it comes.
+        if self._known_from <= at < self._known_until:
+            return self._known_until
+        today = self._today
+        if today and today[0] <= at < today[-1]:  # first copies of one day follow each other, no other day between
+            answer = today[bisect_right(today, at)]
+        else:
+            answer = self._search_after(at)
+        self._known_from, self._known_until = at, answer
+        return answer
+
+    def latest(self, at: Instant) -> Instant | None:
+        """The last occurrence at or before an instant; None if the calendar has none."""
+        # A zone can set its clock back over midnight: then the day after today has begun once already.
+        for ordinal in self._matching_days(min(self.zone.day_of(at) + 1, _LAST), step=-1):
+            occurrences = self._occurrences_on(ordinal)
+            if found := bisect_right(occurrences, at):
+                return occurrences[found - 1]
+        return None
+
+    def any_within(self, after: Instant, until: Instant) -> bool:
+        """Whether there is an occurrence in (after, until]: the one question a gap in a trace needs."""
+        return self.after(after) <= until
+
+    def _search_after(self, at: Instant) -> Instant:
+        for ordinal in self._matching_days(max(self.zone.day_of(at), _FIRST), step=1):
+            occurrences = self._occurrences_on(ordinal)
+            found = bisect_right(occurrences, at)
+            if found < len(occurrences):
+                self._today = occurrences
+                return occurrences[found]
+        return NEVER
+
+    def _matching_days(self, ordinal: int, *, step: int) -> Iterator[int]:
+        while _FIRST <= ordinal <= _LAST:
+            day = date.fromordinal(ordinal)
+            if day.month not in self._months:  # on to the first day of the next month, or the last of the one before
+                ordinal += monthrange(day.year, day.month)[1] - day.day + 1 if step > 0 else -day.day
+                continue
+            by_day, by_weekday = day.day in self._days, day.isoweekday() % 7 in self._weekdays
+            if (by_day or by_weekday) if self._either else (by_day and by_weekday):
+                yield ordinal
+            ordinal += step
+
+    def _list_day(self, ordinal: int) -> list[Instant]:
+        minutes = self.zone.minutes_of(ordinal)
+        found = (minutes[60 * hour + minute] for hour in self._hours for minute in self._minutes)
+        return sorted(Instant(at) for at in found if at is not None)
+
+
+def _inside(at: int) -> int:
+    """An instant, two days away from the ends of the calendar at least: local time has no room beyond them."""
+    return max(_FIRST_INSTANT, min(at, _LAST_INSTANT))
+
+
+def parse(text: str) -> tuple[list[int], list[int], set[int], set[int], set[int], bool]:
+    """Minutes, hours, days, months, weekdays, and whether a day may match either day field (SPEC 6.2).
+
+    Raises ValueError.
+    """
+    fields = re.split(r"[ \t]+", text.strip(" \t"))
+    if len(fields) != 5:
+        raise ValueError(f"cron expression {text!r} has {len(fields)} fields, not 5")
+    minutes, hours, days, months, weekdays = (
+        _numbers(field, *limits) for field, limits in zip(fields, _LIMITS, strict=True)
+    )
+    return sorted(minutes), sorted(hours), days, months, weekdays, fields[2] != "*" and fields[4] != "*"
+
+
+def _numbers(field: str, low: int, high: int) -> set[int]:
+    if field == "*":
+        return set(range(low, high + 1))
+    if not re.fullmatch(r"0*[0-9]{1,2}(-0*[0-9]{1,2})?(,0*[0-9]{1,2}(-0*[0-9]{1,2})?)*", field):
+        raise ValueError(f"cron field {field[:40]!r} is neither '*' nor numbers and ranges")
+    numbers: set[int] = set()
+    for element in field.split(","):
+        first, _, last = element.partition("-")
+        begin, end = int(first[-2:]), int((last or first)[-2:])
+        if not low <= begin <= end <= high:
+            raise ValueError(f"cron field {field[:40]!r} leaves the range {low}-{high}")
+        numbers.update(range(begin, end + 1))
+    return numbers

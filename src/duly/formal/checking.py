@@ -1,0 +1,122 @@
+"""Reader and monitor together: the segments of a trace in, a report out."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from duly.core.moments import Instant
+from duly.errors import TraceError
+from duly.formal.monitor import Monitor
+from duly.formal.properties import Value
+from duly.formal.reader import Reader, Rows, Source
+from duly.formal.registers import Snapshot
+from duly.formal.trace import Header, Seal
+from duly.formal.verdicts import Verdict, Violation
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a trace says about each property, and what has been looked at to say so."""
+
+    scheduler: str
+    verdicts: dict[str, Verdict]
+    violations: tuple[Violation, ...]  # in their order; the first hundred of them
+    events: int
+    segments: int
+    first_segment: int  # 1, or the trace before it is known by a register snapshot only
+    tasks: int
+    crashes: int
+    until: Instant
+    ended: bool  # cleanly: the verdicts are final
+
+    @property
+    def violated(self) -> bool:
+        """Whether any property is."""
+        return any(verdict.value is Value.VIOLATED for verdict in self.verdicts.values())
+
+
+def check(
+    *sources: Source | Iterable[Source], bounded: bool = True, progress: Callable[[int], object] | None = None
+) -> Report:
+    """Judge a trace: a file opened in binary mode, or several that hold its segments in their order.
+
+    `bounded=False` leaves out the bounded shadows. `progress` is called now and then with the number of events so far.
+    Raises TraceError, with the line, if the trace is not whole; there is no verdict on half a trace.
+    """
+    checker = Checker(bounded=bounded, progress=progress)
+    for source in sources:
+        if isinstance(source, Iterable) and not hasattr(source, "read"):
+            for each in source:
+                checker.take(each)
+        else:
+            checker.take(source)  # type: ignore[arg-type]
+    return checker.report()
+
+
+class Checker:
+    """The same, source by source, for callers that want to name the source of an error."""
+
+    def __init__(self, *, bounded: bool = True, progress: Callable[[int], object] | None = None) -> None:
+        self._bounded = bounded
+        self._progress = progress
+        self._reader = Reader()
+        self.monitor = Monitor(bounded=bounded)
+        self._header: Header | None = None
+        self._first_segment = 0
+        self._segments = 0
+        self._events = 0
+        self._ended = False
+        self._line = 0
+
+    def take(self, source: Source) -> None:
+        """Read one source to its end; the next one continues it."""
+        for part in self._reader.read(source):
+            if isinstance(part, Rows):
+                self._line = part.line + len(part.rows) - 1
+                self.monitor.feed(part.rows)
+                self._events += len(part.rows)
+                self._ended = False
+                if self._progress is not None:
+                    self._progress(self._events)
+            elif isinstance(part, Seal):
+                self._seal(part)
+            else:
+                self._begin(part)
+
+    def _begin(self, header: Header) -> None:
+        self._line += 1
+        if self._header is None:
+            self._first_segment = header.segment
+            if header.registers is not None:
+                try:
+                    self.monitor = Monitor(Snapshot.from_json(header.registers), bounded=self._bounded)
+                except ValueError as fault:
+                    raise TraceError("malformed", self._line, str(fault)) from fault
+        elif header.registers != self.monitor.snapshot().as_json():
+            reason = "the registers of the segment are not those that the segment before leads to"
+            raise TraceError("registers", self._line, reason)
+        self._header = header
+        self._segments += 1
+
+    def _seal(self, seal: Seal) -> None:
+        self._line += 1
+        monitor = self.monitor
+        # Only a stop ends a trace: what is still running or being called could go on.
+        if seal.clean and not (monitor.quiet and not monitor.running):
+            raise TraceError("malformed", self._line, "the seal is clean, but no stop has completed")
+        self._ended = seal.clean
+
+    def report(self) -> Report:
+        """The verdicts on all that was taken."""
+        monitor = self.monitor
+        return Report(
+            scheduler=self._header.scheduler if self._header is not None else "",
+            verdicts=monitor.verdicts(sealed=self._ended),
+            violations=tuple(monitor.violations),
+            events=self._events,
+            segments=self._segments,
+            first_segment=self._first_segment,
+            tasks=monitor.declared,
+            crashes=monitor.epoch,
+            until=monitor.clock,
+            ended=self._ended,
+        )

@@ -1,0 +1,130 @@
+"""The bounded shadows R1, R2 and L2ᵇ: how long an obligation may stay open while the process had compute.
+
+Liveness cannot be refuted by a prefix; that something took longer than its bound can. The bound runs while
+
+- the task is owed, the scheduler is active and the task's own last run has ended,
+- slots of its kind are free,
+- there is evidence of compute: events, wake-ups among them, follow each other within `GAP`. After a longer silence, a
+  step of the clock or a boot it starts anew, because a process that was frozen or suspended is not late.
+
+So a trace without wake-ups can hide lateness, but one that shows it is proof. Tasks wait in a queue for their deadline,
+at most one entry each that counts; a state that changed is noticed when its entry comes up.
+"""
+
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Final
+
+from duly.core.moments import MICROSECONDS, Instant
+from duly.formal.calendar import NEVER
+from duly.formal.registers import TaskRegisters
+
+if TYPE_CHECKING:
+    from duly.formal.machine import Machine
+
+GAP: Final = 90 * MICROSECONDS
+"""A loop that wakes at every minute boundary leaves no longer silence than this, if it is given compute."""
+
+STOP_BOUND: Final = 60 * MICROSECONDS
+"""A stop keeps trying to store ends for 30 s after the last callback has ended (SPEC 4.3), then raises."""
+
+
+def bound(tasks: int) -> int:
+    """B, in microseconds (000 R1)."""
+    return 60 * MICROSECONDS * max(10_000, tasks) // 10_000
+
+
+class Promptness:
+    """The deadlines of one monitor."""
+
+    def __init__(self, machine: "Machine") -> None:
+        self._machine = machine
+        self._heap: list[Instant] = []
+        self._waiting: dict[Instant, list[TaskRegisters]] = {}  # by deadline: tasks of one expression share theirs
+        self._stop_deadline: Instant = NEVER
+        self.bound = bound(0)
+
+    def alarm(self) -> Instant:
+        """When to look next."""
+        return min(self._heap[0] if self._heap else NEVER, self._stop_deadline)
+
+    def rebuild(self) -> None:
+        """Look at every task anew: the clock went back, or other tasks are declared."""
+        self.bound = bound(self._machine.declared)
+        self._heap.clear()
+        self._waiting.clear()
+        for task in self._machine.tasks.values():
+            task.watched = NEVER
+            self._queue(task, self._deadline(task))
+        self.watch_stop()
+
+    def watch(self, task: TaskRegisters) -> None:
+        """A run has ended: its task may be owed again, earlier than it was expected."""
+        deadline = Instant(min(task.next_due, task.retry_at) + self.bound)
+        if deadline < task.watched:
+            self._queue(task, deadline)
+
+    def watch_stop(self) -> None:
+        """A stop, or the last run while one is open, begins or ends."""
+        machine = self._machine
+        waiting = machine.stops and not machine.running
+        self._stop_deadline = Instant(machine.clock + STOP_BOUND) if waiting else NEVER
+
+    def ring(self, now: Instant) -> None:
+        """Deadlines have come: which of them has been missed?"""
+        while self._heap and self._heap[0] < now:
+            come = heappop(self._heap)
+            for task in self._waiting.pop(come):
+                if come != task.watched:
+                    continue  # another one took its place
+                task.watched = NEVER
+                deadline = self._deadline(task)
+                if deadline < now:
+                    self._report(task, now)
+                else:
+                    self._queue(task, deadline)
+        if self._stop_deadline < now:
+            self._judge_stop(now)
+
+    def _queue(self, task: TaskRegisters, deadline: Instant) -> None:
+        if deadline >= NEVER:
+            return
+        task.watched = deadline
+        waiting = self._waiting.get(deadline)
+        if waiting is None:
+            self._waiting[deadline] = [task]
+            heappush(self._heap, deadline)
+        else:
+            waiting.append(task)
+
+    def _deadline(self, task: TaskRegisters) -> Instant:
+        """The deadline of what the task owes, or will owe; NEVER while something must happen first that looks again."""
+        machine = self._machine
+        since = task.next_due
+        if not (task.declared and machine.active):
+            return NEVER
+        if task.run is None:
+            if task.retry_at < since:
+                since = task.retry_at
+        elif task.epoch == machine.epoch:
+            return NEVER
+        else:
+            since, _ = machine.owed_since(task)
+        free_since = machine.free_since(thread=task.thread)
+        if free_since == NEVER:  # no slot: it waits its turn, and has its bound again from then on
+            free_since = machine.clock
+        return Instant(max(since, machine.active_since, task.ended, free_since, machine.compute_since) + self.bound)
+
+    def _report(self, task: TaskRegisters, now: Instant) -> None:
+        since, why = self._machine.owed_since(task)
+        late, most = (now - since) // MICROSECONDS, self.bound // MICROSECONDS
+        property_id = "R2" if why == "interrupted" else "R1"
+        self._machine.report(property_id, task, f"owed ({why}) for {late} s and not started; the bound is {most} s")
+
+    def _judge_stop(self, now: Instant) -> None:
+        since = max(self._stop_deadline - STOP_BOUND, self._machine.compute_since)
+        if now - since > STOP_BOUND:
+            late = (now - since) // MICROSECONDS
+            self._machine.report("L2ᵇ", None, f"a stop is open {late} s after the last run ended")
+            self._stop_deadline = NEVER
+        else:
+            self._stop_deadline = Instant(since + STOP_BOUND)

@@ -1,0 +1,307 @@
+"""A streaming reader of traces: constant memory, every line checked, and an error with its line for whatever is wrong.
+
+What it lets pass is a chain of segments of one scheduler: each with a header of this version, events whose letters,
+fields and types are those of `trace`, numbered without a gap, and a seal, if there is one, that counts and hashes what
+came before it. A trace that was cut, edited, reordered or mixed with another is refused, never judged.
+
+Lines are parsed in blocks: for long files that is twice as fast as one by one. Where a block holds anything unusual, or
+anything is wrong, its lines are looked at one by one.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from itertools import product
+from typing import Any, Final, NamedTuple, Protocol, get_type_hints
+
+from duly.core.moments import LAST_INSTANT, MICROSECONDS, Delay, Instant
+from duly.errors import TraceError
+from duly.formal.calendar import parse, zone_named
+from duly.formal.registers import Snapshot
+from duly.formal.trace import CAUSES, CHANGES, LETTERS, MODES, PLACES, VERSION, Event, Header, Seal
+
+_loads: Callable[[bytes], Any]
+try:
+    from orjson import loads as _loads
+except ImportError:  # it comes with the extra `cli`; without it, long traces are read more slowly
+    _loads = json.loads
+
+BLOCK_BYTES: Final = 1 << 14  # what fits into the processor's caches, parsed
+
+_FIRST_INSTANT: Final = -62_135_596_800 * MICROSECONDS  # the year 1
+
+Row = list[Any]
+"""An event as it stands in a line: letters, seq, at, and what else its class has."""
+
+
+class Rows(NamedTuple):
+    """Some events in a row, and the line of the first of them."""
+
+    rows: list[Row]
+    line: int
+
+
+class Source(Protocol):
+    """What is read from: a file opened in binary mode, or anything with its `read`."""
+
+    def read(self, size: int, /) -> bytes:
+        """Some bytes, at most `size`; none at the end."""
+        ...
+
+
+_TYPES: Final[dict[Any, tuple[type, ...]]] = {
+    int: (int,), Instant: (int,), Delay: (int,), str: (str,), bool: (bool,), int | None: (int, type(None)),
+}  # fmt: skip
+_SHAPES: Final = {
+    letters: frozenset(product((str,), *(_TYPES[kind] for kind in get_type_hints(event).values())))
+    for letters, event in LETTERS.items()
+}
+_FIELDS: Final = {letters: ("event", *event._fields) for letters, event in LETTERS.items()}
+
+
+def events(source: Source) -> Iterator[Event]:
+    """The events of a trace, as values."""
+    for part in Reader().read(source):
+        if isinstance(part, Rows):
+            yield from (LETTERS[row[0]](*row[1:]) for row in part.rows)
+
+
+class Reader:
+    """Reads one trace, from one source or from several, one after the other."""
+
+    def __init__(self) -> None:
+        self._line = 0  # the last one read
+        self._header: Header | None = None
+        self._sealed = False
+        self._expected = 1
+        self._count = 0
+        self._hash = hashlib.sha256()
+
+    def read(self, source: Source) -> Iterator[Header | Rows | Seal]:
+        """The parts of a trace, in their order. Raises TraceError at the first line that cannot be one."""
+        self._line = 0
+        for block in _blocks(source):
+            lines = block.count(b"\n")
+            rows = self._parse_together(block, lines)
+            if rows is not None and self._header is not None and not self._sealed:
+                yield self._take(rows, self._line + 1)
+                self._hash.update(block)
+                self._line += lines
+            else:
+                yield from self._one_by_one(block)
+        if not self._line:
+            raise TraceError("truncated", 1, "there is nothing here", hint="a trace begins with a header")
+
+    # --- events ------------------------------------------------------------------------------------------------------
+
+    def _parse_together(self, block: bytes, lines: int) -> list[Row] | None:
+        """The events of a block, or None if its lines are not all plain events.
+
+        Joined by commas, the lines are one array. The newlines stay in, so no string can reach over the end of a line;
+        that no array does is seen later, when its fields are checked: none may be an array.
+        """
+        if not block.startswith(b"[") or block.count(b"]\n") != lines or block.count(b"\n[") != lines - 1:
+            return None
+        try:
+            rows: list[Row] = _loads(b"[" + block[:-1].replace(b"\n", b",\n") + b"]")
+        except (ValueError, RecursionError):
+            return None
+        return rows if len(rows) == lines else None
+
+    def _take(self, rows: list[Row], line: int) -> Rows:
+        """Check events: their shape, their values, their numbers."""
+        if not self._is_plain(rows):
+            self._look_at_each(rows, line)
+        self._count += len(rows)
+        self._expected += len(rows)
+        return Rows(rows, line)
+
+    def _is_plain(self, rows: list[Row]) -> bool:
+        """Whether these are starts and ends, all of them right; column by column, which is faster than row by row."""
+        try:
+            if [row[1] for row in rows] != list(range(self._expected, self._expected + len(rows))):
+                return False
+            starts = [row for row in rows if row[0] == "RS"]
+            ends = [row for row in rows if row[0] == "RE"]
+            if len(starts) + len(ends) != len(rows):
+                for row in rows:
+                    if row[0] not in ("RS", "RE"):
+                        _check_one(row, 0)
+            return all(
+                _column_types(columns) in _SHAPES[columns[0][0]]
+                and min(columns[2]) >= _FIRST_INSTANT
+                and max(columns[2]) <= LAST_INSTANT
+                and (columns[0][0] == "RE" or set(columns[6]) <= _CAUSES)
+                for columns in (list(zip(*same, strict=True)) for same in (starts, ends) if same)
+            )
+        except (LookupError, TypeError, ValueError, TraceError):
+            return False
+
+    def _look_at_each(self, rows: list[Row], line: int) -> None:
+        """The same, one by one; raises for the first that is wrong."""
+        for index, row in enumerate(rows):
+            _check_one(row, line + index)
+            if (found := row[1]) != (expected := self._expected + index):
+                gap = f"event {found} follows event {expected - 1}"
+                why = "a line was moved, repeated, or belongs to another trace"
+                if found > expected:
+                    why = f"{found - expected} are missing, or come later"
+                raise TraceError("reordered", line + index, f"{gap}: {why}")
+
+    # --- the other lines ---------------------------------------------------------------------------------------------
+
+    def _one_by_one(self, block: bytes) -> Iterator[Header | Rows | Seal]:
+        for line in block.splitlines(keepends=True):
+            self._line += 1
+            value = self._parse(line)
+            if isinstance(value, dict):
+                if "trace" in value:
+                    yield self._begin(value)
+                else:
+                    yield self._end(value)
+                    continue  # a seal is not part of what it seals
+            elif self._header is None:
+                raise self._broken("malformed", "a trace begins with a header", hint="is this file a trace?")
+            elif self._sealed:
+                raise self._broken("mixed", "an event follows the seal of its segment")
+            else:
+                yield self._take([value], self._line)
+            self._hash.update(line)
+
+    def _parse(self, line: bytes) -> Any:
+        try:
+            return _loads(line)
+        except (ValueError, RecursionError) as fault:
+            if not line.endswith(b"\n"):
+                hint = "the end of the trace is missing; judge it up to the line before by removing this one"
+                raise self._broken("truncated", "the line is cut", hint=hint) from fault
+            raise self._broken("malformed", f"the line is not JSON: {fault}") from fault
+
+    def _begin(self, value: dict[str, Any]) -> Header:
+        """A header: the first line, or the one after the segment before."""
+        if value.get("trace") != "duly" or type(value.get("version")) is not int:
+            raise self._broken("malformed", "the header is not that of a trace")
+        if value["version"] != VERSION:
+            found = value["version"]
+            hint = "upgrade duly" if found > VERSION else None
+            raise self._broken("version", f"the trace has version {found}, this duly reads {VERSION}", hint=hint)
+        try:
+            header = Header(*(value[field] for field in Header.__dataclass_fields__))
+        except KeyError as missing:
+            raise self._broken("malformed", f"the header lacks {missing}") from missing
+        types = (type(header.scheduler), type(header.segment), type(header.first))
+        if types != (str, int, int) or not isinstance(header.previous, str | None):
+            raise self._broken("malformed", "the header has fields of another type")
+        if header.registers is not None:
+            try:
+                Snapshot.from_json(header.registers)
+            except ValueError as fault:
+                raise self._broken("malformed", str(fault)) from fault
+        elif header.segment != 1 or header.first != 1:
+            raise self._broken("malformed", "a segment that is not the first begins with a register snapshot")
+        before = self._header
+        if before is not None:
+            for what, found, wanted in (
+                ("scheduler", header.scheduler, before.scheduler),
+                ("segment", header.segment, before.segment + 1),
+                ("first", header.first, self._expected),
+            ):
+                if found != wanted:
+                    raise self._broken(
+                        "mixed", f"the segment does not follow the one before: {what} is {found!r}, not {wanted!r}"
+                    )
+            if header.previous != self._hash.hexdigest():
+                raise self._broken("hash", "the segment before is not the one that this one follows: its hash differs")
+        self._header, self._sealed = header, False
+        self._expected, self._count, self._hash = header.first, 0, hashlib.sha256()
+        return header
+
+    def _end(self, value: dict[str, Any]) -> Seal:
+        if value.get("seal") not in ("clean", "open") or set(value) != {"seal", "count", "hash"}:
+            raise self._broken("malformed", "the line is neither an event nor a header nor a seal")
+        if self._header is None or self._sealed:
+            raise self._broken("mixed", "a seal without a segment")
+        if value["count"] != self._count:
+            raise self._broken("truncated", f"the seal counts {value['count']} events, but there are {self._count}")
+        if value["hash"] != self._hash.hexdigest():
+            raise self._broken("hash", "the seal's hash differs: a line of the segment was changed")
+        self._sealed = True
+        return Seal(value["seal"] == "clean", self._count, value["hash"])
+
+    def _broken(self, fault: str, reason: str, *, hint: str | None = None) -> TraceError:
+        return TraceError(fault, max(self._line, 1), reason, hint=hint)
+
+
+def _blocks(source: Source) -> Iterator[bytes]:
+    """Whole lines, some at a time; the last of them may lack its newline."""
+    pieces: list[bytes] = []
+    while chunk := source.read(BLOCK_BYTES):
+        end = chunk.rfind(b"\n") + 1
+        if end:
+            yield b"".join((*pieces, chunk[:end]))
+            pieces = []
+        if rest := chunk[end:]:
+            pieces.append(rest)
+    if pieces:
+        yield b"".join(pieces)
+
+
+def _check_one(row: Any, line: int) -> None:
+    """Whether a row is an event; its number is another matter."""
+    if not isinstance(row, list) or not row or not isinstance(row[0], str):
+        raise TraceError("malformed", line, "the line is no event: an array that begins with its letters")
+    letters = row[0]
+    if letters not in LETTERS:
+        hint = "Due, RetryDue and Crash are derived by the checker" if letters in _DERIVED else None
+        raise TraceError("malformed", line, f"there is no event {letters[:20]!r}", hint=hint)
+    names = _FIELDS[letters]
+    if len(row) != len(names):
+        reason = f"{letters} has {len(names) - 1} fields ({', '.join(names[1:])}), not {len(row) - 1}"
+        raise TraceError("malformed", line, reason)
+    if tuple(map(type, row)) not in _SHAPES[letters]:
+        raise TraceError("malformed", line, _wrong_type(letters, row))
+    _check_values(letters, dict(zip(names, row, strict=True)), line)
+
+
+def _wrong_type(letters: str, row: Row) -> str:
+    for position, (name, value) in enumerate(zip(_FIELDS[letters], row, strict=True)):
+        wanted = {shape[position] for shape in _SHAPES[letters]}
+        if type(value) not in wanted:
+            types = " or ".join(sorted(_JSON_NAMES[kind] for kind in wanted))
+            return f"{name} of {letters} is {_JSON_NAMES[type(value)]}, not {types}"
+    return f"{letters} has fields of another type"
+
+
+def _check_values(letters: str, fields: dict[str, Any], line: int) -> None:
+    for name in ("at", "known_since", "old"):
+        if not _FIRST_INSTANT <= fields.get(name, 0) <= LAST_INSTANT:
+            raise TraceError("malformed", line, f"{name} {fields[name]} is no microsecond of the calendar")
+    for name, known in _VALUES.items():
+        if name in fields and fields[name] not in known:
+            raise TraceError("malformed", line, f"{name} {fields[name][:20]!r} is none of {', '.join(known)}")
+    if fields.get("declared", 0) < 0:
+        raise TraceError("malformed", line, "declared is a number of tasks")
+    if letters == "RG" and (not fields["task"] or fields["delay_ms"] < 0):
+        raise TraceError("malformed", line, "a task has a name, and a delay that is not negative")
+    try:
+        if "zone" in fields:
+            zone_named(fields["zone"])
+        if "cron" in fields:
+            parse(fields["cron"])
+    except ValueError as fault:
+        raise TraceError("malformed", line, str(fault)) from fault
+
+
+def _column_types(columns: list[tuple[Any, ...]]) -> tuple[type, ...]:
+    """The types of columns; of one that has several, something that no event has."""
+    types = [set(map(type, column)) for column in columns]
+    return tuple(found.pop() if len(found) == 1 else object for found in types)
+
+
+_CAUSES: Final = frozenset(CAUSES)
+_VALUES: Final = {"change": CHANGES, "place": PLACES, "interrupted": MODES, "cause": CAUSES}
+_DERIVED: Final = ("Crash", "Due", "RetryDue", "Resume")
+_JSON_NAMES: Final = {
+    str: "a string", int: "an integer", float: "a number with a fraction or too large", bool: "true or false",
+    type(None): "null", list: "an array", dict: "an object",
+}  # fmt: skip

@@ -1,0 +1,317 @@
+"""The observable alphabet as frozen values, and JSON Lines, the form in which traces are exchanged.
+
+A trace is the durable log of a scheduler: an event happened if and only if its record is durable (SPEC 7.6). There is
+one event per position; `seq` numbers positions without gaps, in commit order. `at` is the wall-clock sample that the
+decision used, in microseconds since the epoch. A task is named by its name and its generation, the number that the
+store gave to this very declaration; a run by an integer.
+
+The form, version 1. UTF-8, one JSON value a line, lines end with a newline. A segment is
+
+    a header    {"trace": "duly", "version": 1, "scheduler": ..., "segment": n, "previous": hash or null,
+                 "first": seq of the first event, "registers": null or a snapshot}
+    events      ["RS", seq, at, ...]: the letters of the event, then its fields, in the order of its class below
+    a seal      {"seal": "clean" or "open", "count": events, "hash": hash}; it may be missing
+
+`scheduler` names the store the trace comes from, so that traces are not mixed. `registers` is what a monitor knew
+before the first event (`registers.Snapshot`); null is an empty start. A hash is SHA-256, in hexadecimal, of all lines
+of a segment before its seal; `previous` is that of the segment before. A seal says "clean" if a stop had completed and
+nothing was going on: only then has the trace ended, and the verdicts are final. It says "open" if the segment was
+closed for another reason: it is full, or it is an export of a scheduler that runs.
+
+`encode` writes the canonical bytes: no blanks, ASCII, the same value always the same bytes. Readers accept blanks.
+
+Crash, Due, RetryDue and Resume are not in that list: the checker derives them, never taking the scheduler's word.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from duly.core.moments import Delay, Instant
+
+VERSION: Final = 1
+
+NEW, OVERRIDDEN, ORPHANED, PRESERVED = CHANGES = ("new", "overridden", "orphaned", "preserved")
+LOOP, THREAD = PLACES = ("loop", "thread")
+RESTART, WAIT = MODES = ("restart", "wait")
+CAUSES: Final = ("cron", "retry", "interrupted")
+
+# --- the alphabet -----------------------------------------------------------------------------------------------------
+
+
+class BT(NamedTuple):
+    """Boot: a process opened the store. If the one before did not close it, a Crash comes directly before this."""
+
+    seq: int
+    at: Instant
+    boot: str  # an identifier of this opening
+    mono: int  # microseconds of the steady clock
+
+
+class IS(NamedTuple):
+    """Initialize was called."""
+
+    seq: int
+    at: Instant
+    call: int
+
+
+class RG(NamedTuple):
+    """A registration changed, in the transaction of its IE; preserved tasks have none, unless their place changed."""
+
+    seq: int
+    at: Instant
+    task: str
+    generation: int
+    change: str  # one of CHANGES
+    cron: str
+    delay_ms: Delay
+    zone: str  # IANA name, or UTC+02:00
+    known_since: Instant
+    place: str  # one of PLACES: where its callback runs, and so which slots it needs
+
+
+class IE(NamedTuple):
+    """Initialize has taken effect: what the trace has registered is what was declared."""
+
+    seq: int
+    at: Instant
+    call: int
+    declared: int  # how many tasks
+    digest: str  # `digest` of them, or "" if not stated
+    interrupted: str  # one of MODES
+    max_concurrency: int | None
+    threads: int | None  # size of the thread pool
+    zone: str  # the host's, in force for all tasks from here on
+
+
+class IF(NamedTuple):
+    """A re-initialisation raised, or was cancelled; nothing changed."""
+
+    seq: int
+    at: Instant
+    call: int
+    error: str
+
+
+class SS(NamedTuple):
+    """Stop was accepted: nothing may start from here on."""
+
+    seq: int
+    at: Instant
+    call: int
+
+
+class SE(NamedTuple):
+    """Stop has completed: nothing runs."""
+
+    seq: int
+    at: Instant
+    call: int
+
+
+class SF(NamedTuple):
+    """Stop raised; without an SS of the same call it was refused, and had no effect."""
+
+    seq: int
+    at: Instant
+    call: int
+    error: str
+
+
+class RS(NamedTuple):
+    """A run has started."""
+
+    seq: int
+    at: Instant
+    task: str
+    generation: int
+    run: int
+    cause: str  # one of CAUSES: what the scheduler says; the checker forms its own opinion
+    slots: int  # callbacks in use just before
+
+
+class RE(NamedTuple):
+    """A run has ended, and its outcome is durable."""
+
+    seq: int
+    at: Instant
+    task: str
+    generation: int
+    run: int
+    ok: bool
+
+
+class CK(NamedTuple):
+    """The loop noticed that the wall clock was stepped; any step back, and forward ones worth telling."""
+
+    seq: int
+    at: Instant  # what it shows now
+    old: Instant  # what it would have shown
+
+
+class WK(NamedTuple):
+    """The loop woke up: evidence that the process had compute, so that lateness can be told from a freeze."""
+
+    seq: int
+    at: Instant
+    mono: int
+
+
+Event = BT | IS | RG | IE | IF | SS | SE | SF | RS | RE | CK | WK
+LETTERS: Final[dict[str, type[Event]]] = {
+    kind.__name__: kind for kind in (BT, IS, RG, IE, IF, SS, SE, SF, RS, RE, CK, WK)
+}
+
+# --- what the checker derives -----------------------------------------------------------------------------------------
+
+
+class Crash(NamedTuple):
+    """The process went away without closing the store."""
+
+
+class Due(NamedTuple):
+    """A minute began that the task's expression names."""
+
+    task: str
+    at: Instant
+
+
+class RetryDue(NamedTuple):
+    """The delay after a failure has passed."""
+
+    task: str
+    at: Instant
+
+
+class Resume(NamedTuple):
+    """A task that was interrupted twice in a row, or more, has waited long enough since its last start (SPEC 3.7)."""
+
+    task: str
+    at: Instant
+
+
+Derived = Crash | Due | RetryDue | Resume
+
+# --- the form ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """The first line of a segment."""
+
+    scheduler: str
+    segment: int = 1
+    previous: str | None = None
+    first: int = 1
+    registers: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Seal:
+    """The last line of a segment."""
+
+    clean: bool
+    count: int
+    hash: str
+
+
+def encode(event: Event) -> bytes:
+    """The line of an event."""
+    return _line([type(event).__name__, *event])
+
+
+def encode_header(header: Header) -> bytes:
+    """The line of a header."""
+    return _line(
+        {
+            "trace": "duly",
+            "version": VERSION,
+            "scheduler": header.scheduler,
+            "segment": header.segment,
+            "previous": header.previous,
+            "first": header.first,
+            "registers": header.registers,
+        }
+    )
+
+
+def encode_seal(seal: Seal) -> bytes:
+    """The line of a seal."""
+    return _line({"seal": "clean" if seal.clean else "open", "count": seal.count, "hash": seal.hash})
+
+
+def _line(value: object) -> bytes:
+    # ASCII by escapes, so that no editor, shell or terminal can change the bytes that are hashed.
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode("ascii") + b"\n"
+
+
+class Writer:
+    """Writes one segment, counting and hashing as it goes.
+
+    `write` takes bytes: a file's, or any other. The segment after this one is begun with `following`.
+    """
+
+    def __init__(self, write: Callable[[bytes], object], header: Header) -> None:
+        self._write = write
+        self._header = header
+        self._hash = hashlib.sha256()
+        self.count = 0
+        self._put(encode_header(header))
+
+    def _put(self, line: bytes) -> None:
+        self._hash.update(line)
+        self._write(line)
+
+    def add(self, event: Event) -> None:
+        """Append an event; it must be the next one."""
+        expected = self._header.first + self.count
+        if event.seq != expected:
+            raise ValueError(f"event {event.seq} does not follow {expected - 1}: seq has no gaps")
+        self._put(encode(event))
+        self.count += 1
+
+    def put(self, line: bytes) -> None:
+        """Append the line of the next event, as it was encoded before."""
+        self._put(line)
+        self.count += 1
+
+    def add_all(self, events: Iterable[Event]) -> None:
+        """Append events."""
+        for event in events:
+            self.add(event)
+
+    @property
+    def hash(self) -> str:
+        """The hash of what has been written so far."""
+        return self._hash.hexdigest()
+
+    def seal(self, *, clean: bool) -> None:
+        """Write the last line."""
+        self._write(encode_seal(Seal(clean, self.count, self.hash)))
+
+    def following(self, registers: dict[str, Any] | None) -> Header:
+        """The header of the next segment, given what a monitor knows at this point."""
+        header = self._header
+        return Header(header.scheduler, header.segment + 1, self.hash, header.first + self.count, registers)
+
+
+def digest(tasks: Iterable[tuple[str, int, str, int]]) -> str:
+    """What IE says of the declared set: of name, generation, cron text and delay, in any order."""
+    combined = 0
+    for task in tasks:
+        combined ^= digest_of_one(*task)
+    return digest_text(combined)
+
+
+def digest_of_one(name: str, generation: int, cron: str, delay_ms: int) -> int:
+    """One task's share; shares are combined by exclusive or, so a monitor can keep the sum up to date."""
+    text = json.dumps([name, generation, cron, delay_ms], separators=(",", ":"))
+    return int.from_bytes(hashlib.sha256(text.encode("ascii")).digest()[:8], "big")
+
+
+def digest_text(combined: int) -> str:
+    """The combined shares as they stand in IE."""
+    return f"{combined:016x}"

@@ -1,0 +1,267 @@
+"""The real program in real processes, in pipes and on pseudo-terminals, and stores with something in them."""
+
+import asyncio
+import contextlib
+import fcntl
+import json
+import os
+import pty
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+from collections.abc import AsyncIterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple
+from zoneinfo import ZoneInfo
+
+from duly.testing import SimulatedHost
+
+ROOT = Path(__file__).parent.parent.parent
+ZONE = "Africa/Lagos"  # no daylight saving: what these tests expect holds in every night of the year
+PATIENCE_SECONDS = 30.0
+_UNWANTED = {"NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES", "DULY_STORE", "NOTIFY_SOCKET", "WATCHDOG_USEC"}
+
+# Takes the terminal that it is started on as its own, so that Ctrl-C reaches it as it would a shell's foreground job.
+_ON_ITS_TERMINAL = """
+import fcntl, os, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+REGISTRATIONS = """
+import asyncio, logging
+from datetime import timedelta
+
+async def quick() -> None: ...
+
+async def endless() -> None:
+    await asyncio.Event().wait()
+
+def broken() -> None:
+    raise ConnectionError("the upstream service is asleep")
+"""
+
+
+def environment(**extra: str) -> dict[str, str]:
+    """What every program here is started with."""
+    kept = {name: value for name, value in os.environ.items() if name not in _UNWANTED}
+    return {**kept, "TZ": ZONE, "PYTHONPATH": str(ROOT / "src"), "TERM": "xterm-256color", **extra}
+
+
+class Outcome(NamedTuple):
+    """How a program ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """The one JSON document on its standard output."""
+        return json.loads(self.out)
+
+
+def duly(*arguments: str | Path, folder: Path, **extra: str) -> Outcome:
+    """`duly` with these arguments, to its end."""
+    done = subprocess.run(
+        [sys.executable, "-m", "duly", *map(str, arguments)],
+        cwd=folder,
+        env=environment(**extra),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
+    )
+    return Outcome(done.returncode, done.stdout, done.stderr)
+
+
+class Service:
+    """`duly run` in a pipe: its JSON lines, as they come."""
+
+    def __init__(self, *arguments: str | Path, folder: Path, **extra: str) -> None:
+        self.lines: list[dict[str, Any]] = []
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "duly", "run", *map(str, arguments)],
+            cwd=folder,
+            env=environment(**extra),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        self.pid = self._process.pid
+        self._unread = b""
+
+    def __enter__(self) -> "Service":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdout, self._process.stderr):
+            if pipe is not None:
+                pipe.close()
+
+    def expect(self, event: str, **fields: object) -> dict[str, Any]:
+        """Read on until a line tells of this event with these fields."""
+        while (line := self._line()) is not None:
+            self.lines.append(json.loads(line))
+            if self.lines[-1]["event"] == event and fields.items() <= self.lines[-1].items():
+                return self.lines[-1]
+        raise AssertionError(f"no {event} {fields} in {self.lines}; stderr: {self._process.communicate()[1]!r}")
+
+    def _line(self) -> bytes | None:
+        assert self._process.stdout is not None
+        while b"\n" not in self._unread:
+            ready, _, _ = select.select([self._process.stdout], [], [], PATIENCE_SECONDS)
+            assert ready, f"nothing more is said: {self.lines}"
+            if not (read := os.read(self._process.stdout.fileno(), 65536)):
+                return None
+            self._unread += read
+        line, _, self._unread = self._unread.partition(b"\n")
+        return line
+
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal."""
+        self._process.send_signal(number)
+
+    def stop_reading(self) -> None:
+        """Close the pipe that the log goes into."""
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+    def wait(self) -> tuple[int, str]:
+        """Wait for the end without the log: the exit code, and what was said on standard error."""
+        assert self._process.stderr is not None
+        said = self._process.stderr.read().decode()
+        return self._process.wait(PATIENCE_SECONDS), said
+
+    def end(self) -> Outcome:
+        """Wait for the end; the lines that came meanwhile are read, too."""
+        out, err = self._process.communicate(timeout=PATIENCE_SECONDS)
+        self.lines += [json.loads(line) for line in (self._unread + out).splitlines()]
+        return Outcome(self._process.returncode, out.decode(), err.decode())
+
+    @property
+    def events(self) -> list[str]:
+        """The names of the events so far."""
+        return [line["event"] for line in self.lines]
+
+
+class Terminal:
+    """A program on a pseudo-terminal of its own."""
+
+    def __init__(self, *arguments: str | Path, folder: Path, columns: int = 160, **extra: str) -> None:
+        self._screen, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+        command = [sys.executable, "-m", "duly", *map(str, arguments)]
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", _ON_ITS_TERMINAL, *command],
+            cwd=folder,
+            env=environment(**extra),
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            start_new_session=True,
+        )
+        os.close(theirs)
+        self.pid = self._process.pid
+        self.shown = ""
+        self._seen = 0
+
+    def __enter__(self) -> "Terminal":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.wait()
+        self.hang_up()
+
+    def expect(self, text: str) -> None:
+        """Read until the text is shown, after all that was expected before."""
+        while (found := self.shown.find(text, self._seen)) < 0:
+            assert self._read(), f"{text!r} is not in what was shown: {self.shown}"
+        self._seen = found + len(text)
+
+    def press(self, keys: str) -> None:
+        """Type something; `\\x03` is Ctrl-C."""
+        os.write(self._screen, keys.encode())
+
+    def hang_up(self) -> None:
+        """Close the terminal under the program."""
+        with contextlib.suppress(OSError):
+            os.close(self._screen)
+
+    def end(self) -> int:
+        """Read to the end, and return the exit code."""
+        while self._read():
+            pass
+        return self._process.wait(PATIENCE_SECONDS)
+
+    def wait(self) -> int:
+        """Wait for the exit code without reading."""
+        return self._process.wait(PATIENCE_SECONDS)
+
+    def _read(self) -> bool:
+        ready, _, _ = select.select([self._screen], [], [], PATIENCE_SECONDS)
+        assert ready, f"nothing more is shown: {self.shown}"
+        try:
+            read = os.read(self._screen, 65536)
+        except OSError:  # what Linux answers when the other side is closed
+            return False
+        self.shown += read.decode(errors="replace")
+        return bool(read)
+
+
+# --- stores ----------------------------------------------------------------------------------------------------------
+
+
+def write_target(folder: Path, registrations: str, name: str = "tasks.py") -> Path:
+    """A target with some callbacks, and the given list of registrations."""
+    path = folder / name
+    path.write_text(f"{REGISTRATIONS}\nregistrations = {registrations}\n")
+    return path
+
+
+def ago(**duration: float) -> datetime:
+    """A moment before now, in the zone of the tests."""
+    return datetime.now(ZoneInfo(ZONE)) - timedelta(**duration)
+
+
+@contextlib.asynccontextmanager
+async def simulated(store: Path, begin: datetime) -> AsyncIterator[SimulatedHost]:
+    """A simulated host on a real store file."""
+    async with SimulatedHost(begin, ZONE, store=store) as host:
+        yield host
+
+
+async def nothing() -> None:
+    """A callback that succeeds."""
+
+
+async def failing() -> None:
+    """A callback that fails."""
+    raise ConnectionError("the upstream service is asleep")
+
+
+async def forever() -> None:
+    """A callback that never ends."""
+    await asyncio.Event().wait()
+
+
+def fingerprint(folder: Path) -> dict[str, bytes]:
+    """Every file of a folder and what is in it, but `-shm`, which readers of a live store share."""
+    return {
+        path.name: path.read_bytes() if not path.name.endswith("-shm") else b""
+        for path in sorted(folder.iterdir())
+        if path.is_file()
+    }

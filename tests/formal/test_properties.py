@@ -1,0 +1,62 @@
+"""The properties as data: every text can be read, and the documentation shows them as they are."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from duly.formal import trace
+from duly.formal.formulas import Formula, read
+from duly.formal.properties import BY_ID, PROPERTIES, REGISTERS, Kind, property_table, register_table
+
+PAGE = (Path(__file__).parent.parent.parent / "docs" / "formal.md").read_text()
+LETTERS = set(trace.LETTERS) | {
+    "Crash", "Due", "RetryDue", "Resume", "REs", "REf", "First", "Gone", "Stale", "Settled", "Overtaking", "Back",
+    "Wait", "true",
+}  # fmt: skip
+
+
+def letters_in(formula: Formula) -> set[str]:
+    return set().union(*map(letters_in, formula.operands)) if formula.operands else {formula.operator}
+
+
+@pytest.mark.parametrize("text", [each.formula for each in (*REGISTERS, *PROPERTIES) if getattr(each, "is_formula", 1)])
+def test_a_formula_can_be_read_and_names_only_what_exists(text: str) -> None:
+    """A register that is misspelt would be a letter that never comes."""
+    assert {re.sub("_[rc]$", "", letter) for letter in letters_in(read(text))} <= LETTERS
+
+
+def test_a_register_is_defined_before_it_is_used() -> None:
+    """Definitions do not go in circles."""
+    known: set[str] = set()
+    names = {each.name for each in REGISTERS}
+    for each in REGISTERS:
+        used = set(re.findall(r"[A-Za-z]+", each.formula)) & names
+        assert used <= known, each.name
+        known.add(each.name)
+
+
+def test_the_numbering_is_complete() -> None:
+    """FORMAL A4, and the shadows of SPEC 7.5."""
+    assert list(BY_ID) == [
+        "S1", "S2", "S3", "S4", "S5", "S5⁺", "S6a", "S6b", "E2", "EW", "L1", "L2", "L3", "R1", "R2", "L2ᵇ",
+    ]  # fmt: skip
+    assert {each.id for each in PROPERTIES if each.kind is Kind.LIVENESS} == {"L1", "L2", "L3"}
+
+
+def test_the_documentation_shows_the_registers_and_the_properties() -> None:
+    """One source of truth: the tables are written by `properties`."""
+    assert register_table() in PAGE
+    assert property_table() in PAGE
+
+
+def test_the_documentation_shows_the_fields_of_every_event() -> None:
+    for letters, event in trace.LETTERS.items():
+        fields = ", ".join(f"`{field}`" for field in event._fields[2:])
+        assert f"| `{letters}` | {fields} |" in PAGE
+
+
+@pytest.mark.parametrize("text", ["", "G(", "a b", "a ∧", "Hold(a)", "a ? b", "a)"])
+def test_what_is_no_formula_is_refused(text: str) -> None:
+    with pytest.raises((ValueError, IndexError)):
+        read(text)
