@@ -281,7 +281,7 @@ class Initialization:
         self._sink.emit(SchedulerReinitializationCompleted(len(registrations), len(registrations) - skipped, skipped))
 
     async def _change(self, loop: Loop, registrations: list[Registration], zone: tzinfo) -> Resolution:
-        """Compare, commit, put in force; nothing is decided or written by anyone else meanwhile."""
+        """Compare, commit, put in force; nothing is decided meanwhile; callbacks end, and that is recorded."""
         agenda, journal = loop.agenda, loop.journal
         now = Instant(self._clock.now())
         stored: dict[str, Task] = {}
@@ -290,18 +290,13 @@ class Initialization:
         moved = zone_name(zone) != zone_name(agenda.zone)
         changes = await self._rows(resolution, zone)
         self.phase = Phase.COMMITTING
-        notes = journal.take_notes()  # they came first, and must not stand behind
-        rows = [*notes, *changes]
-        trace = TraceRows(rows) if self._scheduler._trace else None
-        if resolution.changes_tasks or moved or trace is not None:
-            replacement = Replacement(resolution, None, zone_name(zone), now, trace)
-            try:
+        async with journal.paused() as notes:
+            rows = [*notes, *changes]
+            trace = TraceRows(rows) if self._scheduler._trace else None
+            if resolution.changes_tasks or moved or trace is not None:
+                replacement = Replacement(resolution, None, zone_name(zone), now, trace)
                 await self._replace(replacement, journal.next_number())
-            except BaseException:
-                for note in notes:
-                    journal.note(*note)
-                raise
-        self._was_done(rows)
+            self._was_done(rows)
         loop.calls.took_effect(self._call)
         await self._put_in_force(loop, resolution, now)
         if moved:

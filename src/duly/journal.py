@@ -5,7 +5,8 @@ it is durable: a fault of the store is reported, delays what waits for it, and l
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, Final
 
 from duly.clock import Clock
@@ -143,6 +144,20 @@ class Journal:
                 lock.release()
             acquiring.cancel()
             raise
+
+    @contextlib.asynccontextmanager
+    async def paused(self) -> AsyncIterator[list[TraceRow]]:
+        """No batch is under way meanwhile; what was noted so far is handed over, to be written with what comes now."""
+        await self.acquire(self.gate)
+        notes = self.take_notes()
+        try:
+            yield notes
+        except BaseException:
+            self._notes[:0] = notes
+            raise
+        finally:
+            self.gate.release()
+            self._work.set()
 
     async def _write_next(self) -> None:
         ends, self._ends = self._ends[:BATCH_CHANGES_MAX], self._ends[BATCH_CHANGES_MAX:]

@@ -293,12 +293,12 @@ class Loop:
 
     @contextlib.asynccontextmanager
     async def held(self) -> AsyncIterator[None]:
-        """Nothing is decided or written meanwhile. Raises the store's fault instead of waiting for its end."""
-        async with contextlib.AsyncExitStack() as stack:
-            for lock in (self.lock, self.journal.gate):
-                await self.journal.acquire(lock)
-                stack.callback(lock.release)
+        """Nothing is decided meanwhile. Raises the store's fault instead of waiting for its end."""
+        await self.journal.acquire(self.lock)
+        try:
             yield
+        finally:
+            self.lock.release()
 
     def _may_start(self) -> bool:
         return not self._stopping() and not self._closing

@@ -31,7 +31,7 @@ class Scheduler:
     `run_timeout` cancels a run that takes longer. `interrupted="restart"` starts a run that a crash cut short again at
     once, `"wait"` lets it wait for its next due minute. `on_mismatch="refuse"` raises when stored and declared tasks
     differ. `history` is the number of run records kept. `on_event` is called with each event, on the loop's thread.
-    `trace` records what is observable for `duly verify`; `monitor` checks it as it happens.
+    `trace` records what is observable, for `duly.formal` to check; `monitor` checks it as it happens.
     """
 
     def __init__(

@@ -76,7 +76,9 @@ def test_a_target_task_by_task_and_merged(tmp_path: Path) -> None:
     """Issue 5: EXPR_OR_TARGET."""
     registrations = '[("a", "0 1 * * *", quick, timedelta(1)), ("b", "0 2 * * *", quick, timedelta(1))]'
     target = write_target(tmp_path, registrations)
-    done = duly("next", target, "-n", "3", "--from", "2024-05-01", "--merged", "--json", folder=tmp_path)
+    done = duly(
+        "next", target, "-n", "3", "--from", "2024-05-01", "--merged", "--json", folder=tmp_path, TZ="Europe/Berlin"
+    )
     assert done.code == 0
     assert [each["task"] for each in done.json["tasks"]] == ["a", "b"]
     assert done.json["tasks"][1]["starts"][0] == "2024-05-01T02:00:00+02:00"

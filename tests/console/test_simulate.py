@@ -194,7 +194,7 @@ def test_a_timeline_and_a_summary(tmp_path: Path) -> None:
     target = write_target(tmp_path, TASKS)
     done = duly(
         "simulate", target, "--from", "2024-03-30", "--to", "2024-04-02", "--down",
-        "2024-04-01T01:10..2024-04-01T06:00", "--limit", "0", folder=tmp_path,
+        "2024-04-01T01:10..2024-04-01T06:00", "--limit", "0", folder=tmp_path, TZ="Europe/Berlin",
     )  # fmt: skip
     assert (done.code, done.err) == (0, "")
     lines = done.out.splitlines()
@@ -212,7 +212,7 @@ def test_the_json_shape(tmp_path: Path) -> None:
     target = write_target(tmp_path, TASKS)
     done = duly(
         "simulate", target, "--from", "2024-05-01", "--to", "2024-05-02", "--fail", "*=100%", "--duration", "poll=90s",
-        "--crash-at", "2024-05-01T12:00:10", "--limit", "1", "--json", folder=tmp_path,
+        "--crash-at", "2024-05-01T12:00:10", "--limit", "1", "--json", folder=tmp_path, TZ="Europe/Berlin",
     )  # fmt: skip
     assert done.code == 0, done.err
     backup, poll = done.json["tasks"]
