@@ -288,15 +288,14 @@ class Initialization:
         await self._through(stored.setdefault(task.name, task) for task in agenda.tasks())
         resolution = await self._resolve(registrations, stored, now, zone)
         moved = zone_name(zone) != zone_name(agenda.zone)
-        changes = await self._rows(resolution, zone)
+        rows = await self._rows(resolution, zone)
+        await journal.flush_notes()  # the call itself stands in the trace before what comes of it
         self.phase = Phase.COMMITTING
-        async with journal.paused() as notes:
-            rows = [*notes, *changes]
-            trace = TraceRows(rows) if self._scheduler._trace else None
-            if resolution.changes_tasks or moved or trace is not None:
-                replacement = Replacement(resolution, None, zone_name(zone), now, trace)
-                await self._replace(replacement, journal.next_number())
-            self._was_done(rows)
+        trace = TraceRows(rows) if self._scheduler._trace else None
+        if resolution.changes_tasks or moved or trace is not None:
+            replacement = Replacement(resolution, None, zone_name(zone), now, trace)
+            await self._replace(replacement, journal.next_number())
+        self._was_done(rows)
         loop.calls.took_effect(self._call)
         await self._put_in_force(loop, resolution, now)
         if moved:

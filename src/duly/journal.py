@@ -5,8 +5,7 @@ it is durable: a fault of the store is reported, delays what waits for it, and l
 """
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 from duly.clock import Clock
@@ -50,6 +49,7 @@ class Journal:
         self._observer = observer
         self._traced = traced
         self._notes: list[TraceRow] = []
+        self._noting = False
         self._ends: list[End] = []
         self._asked: list[tuple[Sequence[Change], asyncio.Future[Granted]]] = []
         self._work = asyncio.Event()
@@ -59,8 +59,6 @@ class Journal:
         """Set when nothing is left to write; who waits for it clears it first."""
         self.impatient = False
         """Somebody waits for the last write: try often."""
-        self.gate = asyncio.Lock()
-        """Held while a batch is under way: whoever writes beside the journal takes it, so the trace keeps its order."""
         self.trouble = asyncio.Event()
         """Set while the batch at hand cannot be written."""
         self._attempted = asyncio.Event()
@@ -82,11 +80,6 @@ class Journal:
         if self._observer is not None:
             self._notes.append(row)
             self._work.set()
-
-    def take_notes(self) -> list[TraceRow]:
-        """What was noted and is not being written yet, for someone who writes it with a transaction of its own."""
-        notes, self._notes = self._notes, []
-        return notes
 
     async def commit(self, changes: Sequence[Change]) -> Granted:
         """Have starts, or a correction, written; returns when they are durable."""
@@ -111,8 +104,7 @@ class Journal:
             self._work.clear()
             while self._ends or self._asked or self._notes:
                 try:
-                    async with self.gate:
-                        await self._write_next()
+                    await self._write_next()
                 except Exception as fault:  # a defect of ours must not end the journal
                     self._writing = False
                     self._sink.unexpected(fault)
@@ -145,19 +137,21 @@ class Journal:
             acquiring.cancel()
             raise
 
-    @contextlib.asynccontextmanager
-    async def paused(self) -> AsyncIterator[list[TraceRow]]:
-        """No batch is under way meanwhile; what was noted so far is handed over, to be written with what comes now."""
-        await self.acquire(self.gate)
-        notes = self.take_notes()
-        try:
-            yield notes
-        except BaseException:
-            self._notes[:0] = notes
-            raise
-        finally:
-            self.gate.release()
+    async def flush_notes(self) -> None:
+        """Return when all that was noted so far is on record; raises the store's fault if that cannot be now."""
+        while self._notes or self._noting:
+            if self.fault is not None:
+                self._attempted.clear()
+                self._hurry.set()
+                await self._attempted.wait()
+                if self.fault is not None:
+                    raise self.fault
+                continue
+            self.drained.clear()
             self._work.set()
+            waiting = asyncio.get_running_loop().create_task(self.drained.wait())
+            await _either(waiting, self.trouble)
+            waiting.cancel()
 
     async def _write_next(self) -> None:
         ends, self._ends = self._ends[:BATCH_CHANGES_MAX], self._ends[BATCH_CHANGES_MAX:]
@@ -170,13 +164,15 @@ class Journal:
                 granted.append((changes, answer))
             elif not answer.done():
                 answer.set_result(None)  # a stop overtook it before its commit began (SPEC 4.3)
-        notes = self.take_notes()
+        notes, self._notes = self._notes, []
+        self._noting = bool(notes)
         rows = self._observer.rows_of(batch, notes) if self._observer is not None else []
         trace = rows if self._traced else []
         self._writing = True
         refused = await self._write(batch, trace) if batch or trace else set()
         if self._observer is not None:
             self._observer.durable(rows)
+        self._noting = False
         for changes, answer in granted:
             if not answer.done():
                 answer.set_result([each for each in changes if isinstance(each, Start) and each.run not in refused])
