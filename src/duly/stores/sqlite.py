@@ -165,6 +165,8 @@ class SqliteStore:
     def _open_memory(self) -> Persisted:
         if self._connection is None:
             self._connection = self._connect(":memory:")
+            # It outlives a stop, so nobody closes it but the end of this object.
+            weakref.finalize(self, self._connection.close)
         self._is_new = self._connection.execute("PRAGMA application_id").fetchone()[0] != schema.APPLICATION_ID
         return self._nothing_yet() if self._is_new else self._read_all(self._connection)
 
