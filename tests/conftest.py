@@ -1,11 +1,17 @@
-"""What all tests share: how hypothesis searches, and what happens when a component is missing."""
+"""What all tests share: how hypothesis searches, a store with a host and work, and what a missing component means."""
 
 import importlib.util
 import os
 import shutil
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from duly.testing import SimulatedHost
+from tests.conformance.workload import Workload
 
 # The same examples on every run and every machine: a red build means that the code changed, not the dice.
 # Deadlines would measure the machine. `make soak` throws the dice instead, and for longer.
@@ -14,6 +20,30 @@ settings.register_profile(
     "soak", max_examples=10_000, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("ci")  # `--hypothesis-profile=soak` comes after this, and wins
+
+# A shell that runs something in the background lets it ignore Ctrl-C, and what ignores it passes that on to the
+# programs it starts. Tests that press Ctrl-C in a program mean one that was started from a prompt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """Where a store can be; nothing is there yet."""
+    return tmp_path / "state.db"
+
+
+@pytest.fixture
+async def host(store: Path) -> AsyncIterator[SimulatedHost]:
+    """A machine half a minute after noon, with that store on its disk."""
+    async with SimulatedHost("2024-01-01T12:00:30", "UTC", store=store) as simulated:
+        yield simulated
+
+
+@pytest.fixture
+def work(host: SimulatedHost) -> Workload:
+    """Callbacks that work on that machine, and remember when."""
+    return Workload(host)
 
 
 def require(component: str, hint: str) -> None:

@@ -1,11 +1,13 @@
 """The documentation's examples run, and what it points at exists."""
 
 import asyncio
+import contextlib
 import os
 import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,10 +21,11 @@ EXAMPLES = [
 ]
 
 
-def start(code: str, folder: Path) -> "subprocess.Popen[str]":
-    """An example as a reader would run it: from a file, in a folder of its own."""
+@contextlib.contextmanager
+def start(code: str, folder: Path) -> Iterator["subprocess.Popen[str]"]:
+    """An example as a reader would run it: from a file, in a folder of its own. It does not outlive its test."""
     (folder / "example.py").write_text(code)
-    return subprocess.Popen(
+    process = subprocess.Popen(
         [sys.executable, "-W", "error", "example.py"],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
@@ -30,6 +33,11 @@ def start(code: str, folder: Path) -> "subprocess.Popen[str]":
         stderr=subprocess.PIPE,
         text=True,
     )
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def test_there_are_examples() -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -58,22 +58,6 @@ LIFECYCLE = (
     SchedulerStopRequested,
     SchedulerStopped,
 )
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Path:
-    return tmp_path / "state.db"
-
-
-@pytest.fixture
-async def host(store: Path) -> AsyncIterator[SimulatedHost]:
-    async with SimulatedHost("2024-01-01T12:00:30", "UTC", store=store) as simulated:
-        yield simulated
-
-
-@pytest.fixture
-def work(host: SimulatedHost) -> Workload:
-    return Workload(host)
 
 
 def begin(call: Any) -> "asyncio.Task[None]":

@@ -4,7 +4,7 @@ import asyncio
 import os
 import socket
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -41,22 +41,6 @@ UNTOUCHED = {
     "interruptions": 0,
     "run": None,
 }
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Path:
-    return tmp_path / "state.db"
-
-
-@pytest.fixture
-async def host(store: Path) -> AsyncIterator[SimulatedHost]:
-    async with SimulatedHost("2024-01-01T12:00:30", "UTC", store=store) as simulated:
-        yield simulated
-
-
-@pytest.fixture
-def work(host: SimulatedHost) -> Workload:
-    return Workload(host)
 
 
 def resolutions(host: SimulatedHost) -> list[tuple[str, str]]:

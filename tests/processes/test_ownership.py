@@ -17,11 +17,6 @@ from tests.processes.children import DELAY, NEVER_TODAY, Child, nothing
 from tests.stores.helpers import integrity, stored_tasks
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Path:
-    return tmp_path / "state.db"
-
-
 @contextlib.contextmanager
 def trying(store: Path) -> Iterator[Child]:
     """A process that has tried to have the store."""

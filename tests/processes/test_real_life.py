@@ -24,11 +24,6 @@ from tests.processes.children import DELAY, MINUTELY, NEVER_TODAY, PATIENCE_SECO
 from tests.stores.helpers import full_disk, history, integrity, stored_state, stored_tasks
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Path:
-    return tmp_path / "state.db"
-
-
 def _stock() -> asyncio.AbstractEventLoop:
     return asyncio.new_event_loop()
 

@@ -5,7 +5,7 @@ import json
 import logging
 import re
 import sqlite3
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import FrozenInstanceError
 from datetime import UTC, datetime, timedelta
@@ -53,14 +53,13 @@ from duly.events import (
     TaskStartDelayed,
 )
 from duly.testing import SimulatedHost
+from tests.shell.helpers import EVERY_MINUTE, MINUTE, Registration, fail, noop, registration, works
 
 E = TypeVar("E", bound=Event)
 
 BERLIN = ZoneInfo("Europe/Berlin")
 TEN = "2024-05-01T10:00"
-EVERY_MINUTE = "* * * * *"
 HOURLY = "0 * * * *"
-MINUTE = timedelta(minutes=1)
 
 
 def at(text: str) -> datetime:
@@ -248,30 +247,6 @@ def test_a_required_time_that_does_not_exist_is_null() -> None:
 
 
 # --- occasions -------------------------------------------------------------------------------------------------------
-
-
-async def noop() -> None:
-    """Work that is done at once."""
-
-
-async def fail() -> None:
-    raise ValueError("it did not work")
-
-
-Registration = tuple[str, str, Callable[[], object], timedelta]
-
-
-def registration(
-    name: str = "task", cron: str = EVERY_MINUTE, callback: Callable[[], object] = noop, delay: timedelta = MINUTE
-) -> Registration:
-    return (name, cron, callback, delay)
-
-
-def works(host: SimulatedHost, seconds: float) -> Callable[[], Awaitable[None]]:
-    async def work() -> None:
-        await host.sleep(seconds)
-
-    return work
 
 
 def only(told: list[Event], *kinds: type[E]) -> list[E]:

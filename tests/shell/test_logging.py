@@ -7,7 +7,7 @@ import json
 import logging
 import sqlite3
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
@@ -22,35 +22,11 @@ from duly import events
 from duly.clock import SystemClock
 from duly.events import Event, TaskRunCompleted, TaskRunFailed, TaskRunStarted
 from duly.testing import SimulatedHost
+from tests.shell.helpers import EVERY_MINUTE, Registration, fail, registration, works
 
 TEN = "2024-05-01T10:00"
-EVERY_MINUTE = "* * * * *"
-MINUTE = timedelta(minutes=1)
 PATIENCE_SECONDS = 30.0
 LOGGER = logging.getLogger("duly")
-
-Registration = tuple[str, str, Callable[[], object], timedelta]
-
-
-async def noop() -> None:
-    """Work that is done at once."""
-
-
-async def fail() -> None:
-    raise ValueError("it did not work")
-
-
-def registration(
-    name: str = "task", cron: str = EVERY_MINUTE, callback: Callable[[], object] = noop, delay: timedelta = MINUTE
-) -> Registration:
-    return (name, cron, callback, delay)
-
-
-def works(host: SimulatedHost, seconds: float) -> Callable[[], Awaitable[None]]:
-    async def work() -> None:
-        await host.sleep(seconds)
-
-    return work
 
 
 class Ear(logging.Handler):

@@ -9,7 +9,7 @@ import sqlite3
 import stat
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -44,22 +44,6 @@ from tests.stores.helpers import (
     stored_tasks,
     without_privileges,
 )
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Path:
-    return tmp_path / "state.db"
-
-
-@pytest.fixture
-async def host(store: Path) -> AsyncIterator[SimulatedHost]:
-    async with SimulatedHost("2024-01-01T12:00:30", "UTC", store=store) as simulated:
-        yield simulated
-
-
-@pytest.fixture
-def work(host: SimulatedHost) -> Workload:
-    return Workload(host)
 
 
 async def nothing() -> None:
