@@ -38,7 +38,8 @@ class Clock(Protocol):
         """Return when `now()` has reached `instant`, or as soon as `wake` is set; it is never more than a minute away.
 
         A wait is measured in passing time, so a wall clock that steps meanwhile is noticed when it is over. When the
-        time has come, the clock may set `wake` itself.
+        time has come, the clock may set `wake` itself. It must await, never block: the event loop is the application's.
+        Ends, retries and `stop()` come through `wake`, so a clock that does not look at it holds them all up.
         """
         ...
 

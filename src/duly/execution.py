@@ -76,7 +76,7 @@ class Execution:
         for index, run in enumerate(runs):
             work = self._run_blocking(run) if run.kind is Kind.THREAD else self._run_on_loop(run)
             if self._eager:
-                run.work = asyncio.Task(work, loop=event_loop, eager_start=True)  # type: ignore[call-arg]
+                run.work = asyncio.Task(work, loop=event_loop, eager_start=True)  # type: ignore[call-arg]  # new in 3.12
             else:
                 run.work = event_loop.create_task(work)
             if index % 32 == 31 and self._clock.elapsed() - begun > SLICE_SECONDS:
