@@ -46,6 +46,8 @@ def run_all(
             if time.monotonic() - begun > size.budget_s:
                 outcomes.absent.setdefault(measurement.key, f"the {size.budget_s:.0f} s of this run were over")
                 continue
+            if measurement.once and number > 0:
+                continue
             tell(number, position, measurement)
             run_one(measurement, size, outcomes, number)
         outcomes.rounds += 1

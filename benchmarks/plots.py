@@ -13,17 +13,18 @@ Curve = tuple[str, list[str], str]
 
 def draw(figures: Figures, size: Size, folder: Path) -> list[Path]:
     """One file for each plot that has anything to show."""
+    compared = sorted({*size.compared, size.hopeless})
     ticks: list[Curve] = [("duly", [f"tick {tasks}" for tasks in size.growing], "last_start_s")]
     ticks += [
         (f"duly, Python {version}", [f"tick {tasks} on {version}" for tasks in size.growing], "last_start_s")
         for version in OTHER_PYTHONS
     ]
-    ticks += [(name, [f"{name} {tasks}" for tasks in size.compared], "last_start_s") for name, *_ in PEERS]
+    ticks += [(name, [f"{name} {tasks}" for tasks in compared], "last_start_s") for name, *_ in PEERS]
     initialized: list[Curve] = [
         ("duly, cold", [f"initialize {tasks}" for tasks in size.growing], "cold_s"),
         ("duly, warm", [f"initialize {tasks}" for tasks in size.growing], "warm_s"),
     ]
-    initialized += [(name, [f"{name} {tasks}" for tasks in size.compared], "initialize_s") for name, *_ in PEERS]
+    initialized += [(name, [f"{name} {tasks}" for tasks in compared], "initialize_s") for name, *_ in PEERS]
     drawn = (
         _plot(figures, ticks, "From the due instant to the last start", folder / "tick.svg"),
         _plot(figures, initialized, "Declaring tasks", folder / "initialize.svg"),

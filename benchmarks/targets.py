@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from benchmarks.figures import Figure, Figures
-from benchmarks.plan import OTHER_PYTHONS, Size
+from benchmarks.plan import OTHER_PYTHONS, Size, compared_with
 
 
 @dataclass(frozen=True)
@@ -97,18 +97,24 @@ NOTHING_ON_DISK = (
 
 
 def _against_peers(judge: _Judge) -> Iterator[Verdict]:
-    tasks = judge.size.compared[-1]
-    ours = f"duly {tasks}"
-    section = f"last start after the due instant, {tasks:,} tasks, peer ÷ duly"
+    figures, size = judge.figures, judge.size
+    section = f"last start after the due instant, {size.compared[-1]:,} tasks, peer ÷ duly"
     for name, bound in DURABLE:
-        peer = f"{name} {tasks}"
-        ratio = judge.figures.ratio(peer, "last_start_s", ours, "last_start_s")
-        started = judge.figures.of(peer, "started")
+        tasks = compared_with(name, size)
+        peer, ours = f"{name} {tasks}", f"duly {tasks}"
+        ratio = figures.ratio(peer, "last_start_s", ours, "last_start_s")
+        started = figures.of(peer, "started")
         cut = started is not None and started.low < tasks
-        yield judge.at_least(section, name, bound, ratio, peer, ours, headline=True, lower_bound=cut)
+        what = name if tasks == size.compared[-1] else f"{name}; {tasks:,} tasks each"
+        yield judge.at_least(section, what, bound, ratio, peer, ours, headline=True, lower_bound=cut)
+    tasks = size.compared[-1]
+    ours = f"duly {tasks}"
     for name, bound, figure, note in NOTHING_ON_DISK:
         peer = f"{name} {tasks}"
-        ratio = judge.figures.ratio(peer, figure, ours, figure)
+        ratio = figures.ratio(peer, figure, ours, figure)
+        started = figures.of(peer, "started")
+        if started is not None and started.low < tasks:
+            note += f", from the first {started.low:,.0f} of {tasks:,}"
         what = f"{name}, nothing on disk{note}"
         yield judge.at_least(section, what, bound, ratio, peer, ours, headline=name != "schedule")
 
@@ -198,6 +204,10 @@ def _costs(judge: _Judge) -> Iterator[Verdict]:
     yield judge.at_most(section, what, 3, "µs", over, "overhead", headline=True)
     bare = figures.of("overhead", "bare_us_a_task")
     yield judge.stated(section, "a bare `create_task`", bare, "µs", "overhead")
+    key = "overhead uncollected"
+    over, bare = figures.of(key, "overhead_us_a_run"), figures.of(key, "bare_us_a_task")
+    yield judge.stated(section, "event loop's thread, the collector switched off", over, "µs", key)
+    yield judge.stated(section, "a bare `create_task`, the collector switched off", bare, "µs", key)
     yield judge.stated(section, "writer thread", figures.of("overhead", "writer_us_a_run"), "µs", "overhead")
     section = "memory"
     held = figures.of("memory", "bytes_a_task")

@@ -1,6 +1,7 @@
 """What a run costs on the event loop's thread beyond a bare `create_task`, in the same process."""
 
 import asyncio
+import gc
 import time
 from collections.abc import Coroutine
 from pathlib import Path
@@ -15,12 +16,17 @@ from benchmarks.watching import Processor
 CHUNK = 5_000  # as many callbacks as the scheduler starts with one commit
 
 
-async def measure(folder: Path, tasks: int) -> dict[str, float]:
-    """The bare tasks before and after the scheduler's, because a heap that has grown makes all of them slower."""
+async def measure(folder: Path, tasks: int, *, collector: bool = True) -> dict[str, float]:
+    """The bare tasks before and after the scheduler's, because a heap that has grown makes all of them slower.
+
+    With `collector=False` it is switched off: what is left is the work itself, of both.
+    """
     clock = LeapingClock()
     store = workload.NotingStore(folder / "store.db")
     scheduler = duly.Scheduler(store, clock=clock)
     due, registrations = await initialize(scheduler, clock, tasks, "distinct", witness.callback)
+    if not collector:
+        gc.disable()
     before = await _bare(tasks)
     started, durable = witness.expect(tasks), store.expect(2 * tasks)
     clock.leap_to(due, LEAD_SECONDS)

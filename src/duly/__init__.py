@@ -1,7 +1,7 @@
 """A declarative, durable cron scheduler for asyncio.
 
 scheduler, initialization, options           the shell's front: lifecycle, one call after the other
-loop, journal, execution, runs               its engine: waits, decides, commits, runs callbacks
+loop, life, journal, execution, runs         its engine: waits, decides, commits, runs callbacks
 clock, host, reports, sink                   its surroundings: time, threads, where events go
 core/       pure decisions: cron, occurrences, task states, resolution, agenda
 stores/     durability: the Store protocol, SQLite

@@ -90,13 +90,16 @@ async def breathe() -> None:
     await asyncio.sleep(0)
 
 
-async def in_slices(clock: Clock, steps: Iterable[T]) -> T | None:
-    """Go through many short steps, letting others work in between; returns the last one."""
+async def in_slices(clock: Clock, steps: Iterable[T], *, unwatched: int = 64) -> T | None:
+    """Go through many short steps, letting others work in between; returns the last one.
+
+    `unwatched` steps are so short together that nobody looks at the clock between them.
+    """
     begun = clock.elapsed()
     last = None
-    for index, step in enumerate(steps):
+    for index, step in enumerate(steps, 1):
         last = step
-        if index % 64 == 63 and clock.elapsed() - begun > SLICE_SECONDS:
+        if index % unwatched == 0 and clock.elapsed() - begun > SLICE_SECONDS:
             await breathe()
             begun = clock.elapsed()
     return last

@@ -5,6 +5,7 @@ import inspect
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
+from typing import Final
 
 from duly.clock import SLICE_SECONDS, Clock, breathe
 from duly.core.moments import MICROSECONDS
@@ -12,6 +13,13 @@ from duly.core.registration import Kind
 from duly.core.task import Start, Task
 from duly.host import Host
 from duly.runs import Pool, Run, inside
+
+LAUNCHED_TOGETHER_MAX: Final = 64
+"""Callbacks that begin in one round of the event loop, where they cannot begin at once.
+
+Those that return without waiting are gone before the next begin, so that a burst never holds thousands of coroutines,
+tasks and contexts, and the collector does not go through all of them, again and again, to find that they live.
+"""
 
 
 class Execution:
@@ -28,6 +36,7 @@ class Execution:
         record: Callable[[Run, BaseException | None], None],
         recorded: Callable[[], Awaitable[None]],
         tearing_down: Callable[[], bool],
+        ends_are_heard: Callable[[], bool],
     ) -> None:
         self.runs: dict[Task, Run] = {}
         """Those whose end is not durable yet; a task has one at most."""
@@ -45,6 +54,8 @@ class Execution:
         self._record = record
         self._recorded = recorded
         self._tearing_down = tearing_down
+        self._ends_are_heard = ends_are_heard
+        self._measures = False  # somebody may want to hear how long runs took
         self._appointed = asyncio.Event()
         self._deadlines: deque[tuple[float, Run]] = deque()
 
@@ -55,33 +66,37 @@ class Execution:
 
     def admit(self, granted: Sequence[Start]) -> list[Run]:
         """Starts are durable: from here on they are running, and stop() waits for them."""
-        elapsed = self._clock.elapsed()
-        admitted = []
-        for start in granted:
-            task = start.task
-            run = self.runs[task] = Run(task, start.run, start.grounds, self._owner, elapsed)
-            task.written_by = self._key
+        elapsed, owner, key = self._clock.elapsed(), self._owner, self._key
+        self._measures = self._ends_are_heard()
+        admitted = [Run(task, number, grounds, owner, elapsed) for task, number, grounds in granted]
+        for run in admitted:
+            task = run.task
+            self.runs[task] = run
+            task.written_by = key
             if run.kind is Kind.THREAD:
                 self._threads_used += 1
-            admitted.append(run)
         if admitted:
             self._under_way += len(admitted)
             self.all_returned.clear()
         return admitted
 
     async def launch(self, runs: Sequence[Run]) -> None:
-        """Call them, in slices, so that others have their turn."""
+        """Call them, a few at a time, so that others have their turn."""
         event_loop = asyncio.get_running_loop()
         begun = self._clock.elapsed()
-        for index, run in enumerate(runs):
+        for index, run in enumerate(runs, 1):
             work = self._run_blocking(run) if run.kind is Kind.THREAD else self._run_on_loop(run)
             if self._eager:
-                run.work = asyncio.Task(work, loop=event_loop, eager_start=True)  # type: ignore[call-arg]  # new in 3.12
+                task = asyncio.Task(work, loop=event_loop, eager_start=True)  # type: ignore[call-arg]
+                if not run.ended:
+                    run.work = task
+                if index % 32 == 0 and self._clock.elapsed() - begun > SLICE_SECONDS:
+                    await breathe()
+                    begun = self._clock.elapsed()
             else:
                 run.work = event_loop.create_task(work)
-            if index % 32 == 31 and self._clock.elapsed() - begun > SLICE_SECONDS:
-                await breathe()
-                begun = self._clock.elapsed()
+                if index % LAUNCHED_TOGETHER_MAX == 0:
+                    await breathe()
 
     def release(self, task: Task) -> Run:
         """A run's end is durable: its task, and its slot, are free."""
@@ -95,13 +110,14 @@ class Execution:
     async def _run_on_loop(self, run: Run) -> None:
         self._enter(run)
         run.cancellable = True
-        error: BaseException | None = None
         try:
             await run.task.callback()
         except BaseException as raised:
-            error = raised
-        if self._conclude(run, error):
-            await self._interrupt_the_loop(run)
+            if self._conclude(run, raised):
+                await self._interrupt_the_loop(run)
+        else:
+            self._conclude(run, None)
+            run.work = None  # until its end is durable a run lives on, but not what it ran in
 
     async def _run_blocking(self, run: Run) -> None:
         self._enter(run)
@@ -153,7 +169,8 @@ class Execution:
         if run.ended:
             return False
         run.ended = True
-        run.duration_ms = (self._clock.elapsed() - run.begun) * 1000
+        if self._measures or error is not None:
+            run.duration_ms = (self._clock.elapsed() - run.begun) * 1000
         self._record(run, error)
         self._under_way -= 1
         if not self._under_way:

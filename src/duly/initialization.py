@@ -1,6 +1,7 @@
 """One call of initialize(): validate, load, resolve, commit, put in force; or leave everything as it was."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, tzinfo
 from enum import Enum
@@ -9,9 +10,17 @@ from typing import TYPE_CHECKING, TypeVar
 from duly.clock import in_slices
 from duly.core.agenda import Agenda
 from duly.core.moments import Instant, as_datetime, minute_of
-from duly.core.record import read_records
+from duly.core.record import read_alike
 from duly.core.registration import Kind, Registration, read_registrations, snapshot
-from duly.core.resolution import Resolution, configuration, difference, resolve
+from duly.core.resolution import (
+    STEP_TASKS,
+    Resolution,
+    configuration,
+    difference,
+    in_force,
+    resolve,
+    taking_over,
+)
 from duly.core.task import Correction, Interrupted, Running, Task, TaskState, corrected, interrupt
 from duly.errors import DulyError, ScheduleTaskError, StoreError, TaskListMismatchError
 from duly.events import (
@@ -37,7 +46,7 @@ from duly.formal.registers import Snapshot
 from duly.formal.verdicts import Violation
 from duly.loop import Loop
 from duly.observing import Observer, boot_rows, initialization_rows, registers_of
-from duly.stores.port import Persisted, Replacement, TraceRow, TraceRows
+from duly.stores.port import Persisted, Replacement, Store, TraceRow, TraceRows
 
 if TYPE_CHECKING:
     from duly.scheduler import Scheduler
@@ -105,10 +114,10 @@ class Initialization:
             else:
                 await self._again(self._scheduler._loop, registrations)
         except BaseException as error:
-            again = self._scheduler._loop is not None
-            if self._scheduler._loop is not None:
-                self._note_failure(self._scheduler._loop, error)
-            kind = SchedulerReinitializationFailed if again else SchedulerInitializationFailed
+            loop = self._scheduler._loop
+            if loop is not None:
+                self._note_failure(loop, error)
+            kind = SchedulerInitializationFailed if loop is None else SchedulerReinitializationFailed
             self._sink.emit(kind(type(error).__name__, str(error)))
             raise
         finally:
@@ -123,8 +132,8 @@ class Initialization:
         """Whether the trace has this call, and it is open there; the loop in which it was told may have ended since."""
         return self._told_in is not None and self._told_in is self._scheduler._loop
 
-    async def _through(self, steps: Iterable[T]) -> T | None:
-        return await in_slices(self._clock, steps)
+    async def _through(self, steps: Iterable[T], *, unwatched: int = STEP_TASKS) -> T | None:
+        return await in_slices(self._clock, steps, unwatched=unwatched)
 
     # --- the first ---------------------------------------------------------------------------------------------------
 
@@ -143,7 +152,7 @@ class Initialization:
             stored: dict[str, Task] = {}
             correction = await self._load(persisted, stored, now, zone)
             registers = self._watch(stored, registrations, zone)
-            resolution = await self._resolve(registrations, stored, now, zone)
+            resolution = await self._resolve(registrations, stored, now, zone, taking_over)
             boot = boot_rows(now, f"{scheduler._identifier}/{self._call}", self._clock.elapsed()) if registers else []
             rows = await self._rows(resolution, zone, boot)
             self.phase = Phase.COMMITTING
@@ -152,17 +161,12 @@ class Initialization:
             await self._replace(replacement, persisted.next_number)
             self._was_done(rows)
             agenda = Agenda(zone)
-            for task, registration in resolution.preserved:
-                task.callback, task.kind = registration.callback, registration.kind
-            arrived = resolution.added + [each.new for each in resolution.overridden]
-            for task in arrived:
-                task.written_by = persisted.scheduler_key
-            in_force = [task for task, _ in resolution.preserved]
-            await self._through(agenda.enter(in_force + arrived, now))
+            await self._through(agenda.enter(in_force(resolution, stored, persisted.scheduler_key), now), unwatched=1)
         except BaseException:
             await scheduler._store.close()
             raise
         loop = scheduler._loop = scheduler._new_loop(agenda, persisted)
+        loop.entering(now)
         if persisted.zone is not None and persisted.zone != zone_name(zone):
             self._sink.emit(HostZoneChanged(persisted.zone, zone_name(zone)))
         await self._through(self._tell(resolution, zone, again=False))
@@ -178,23 +182,24 @@ class Initialization:
 
         def load() -> Iterator[None]:
             nonlocal too_far
-            for record in read_records(persisted.records):
-                state = record.state
+            for generations, names, expression, delay, state, run, written_by in read_alike(persisted.records):
                 if isinstance(state, Running):
                     # Whoever ran it is gone: this scheduler alone holds the store.
-                    state = interrupt(state, now, record.delay, restart=restart)
-                right = corrected(state, now, minute, record.delay)
+                    state = interrupt(state, now, delay, restart=restart)
+                right = corrected(state, now, minute, delay)
                 too_far |= right is not state
-                task = Task(
-                    record.generation, record.name, record.expression, record.delay, right, _undeclared, Kind.LOOP
-                )
-                task.written_by = record.written_by
-                if record.run is not None:
-                    self._runs[record.name] = record.run
-                stored[record.name] = task
-                yield
+                if run is not None:
+                    self._runs.update(dict.fromkeys(names, run))
+                for begin in range(0, len(names), STEP_TASKS):
+                    some = names[begin : begin + STEP_TASKS]
+                    tasks = [
+                        Task(generation, name, expression, delay, right, _undeclared, Kind.LOOP, written_by)
+                        for generation, name in zip(generations[begin : begin + STEP_TASKS], some, strict=True)
+                    ]
+                    stored.update(zip(some, tasks, strict=True))
+                    yield
 
-        await self._through(load())
+        await self._through(load(), unwatched=1)
         return Correction(now, minute) if too_far else None
 
     # --- observed ----------------------------------------------------------------------------------------------------
@@ -223,9 +228,9 @@ class Initialization:
         scheduler = self._scheduler
         if scheduler._observer is None:
             return []
-        in_force = [task for task, _ in resolution.preserved]
-        in_force += resolution.added
-        in_force += [each.new for each in resolution.overridden]
+        declared = [task for task, _ in resolution.preserved]
+        declared += resolution.added
+        declared += [each.new for each in resolution.overridden]
         rows = await self._through(
             initialization_rows(
                 resolution,
@@ -233,7 +238,7 @@ class Initialization:
                 call_is_known=self._is_known(),
                 zone=zone_name(zone),
                 again=scheduler._loop is not None,
-                in_force=in_force,
+                in_force=declared,
                 interrupted="restart" if scheduler._restart_interrupted else "wait",
                 max_concurrency=scheduler._max_concurrency,
                 threads=scheduler._max_concurrency or scheduler._host.default_threads,
@@ -284,6 +289,7 @@ class Initialization:
         """Compare, commit, put in force; nothing is decided meanwhile; callbacks end, and that is recorded."""
         agenda, journal = loop.agenda, loop.journal
         now = Instant(self._clock.now())
+        loop.entering(now)
         stored: dict[str, Task] = {}
         await self._through(stored.setdefault(task.name, task) for task in agenda.tasks())
         resolution = await self._resolve(registrations, stored, now, zone)
@@ -299,35 +305,44 @@ class Initialization:
         loop.calls.took_effect(self._call)
         await self._put_in_force(loop, resolution, now)
         if moved:
-            await self._through(agenda.rebuild(now, zone=zone))
+            await self._through(agenda.rebuild(now, zone=zone), unwatched=1)
         return resolution
 
     async def _put_in_force(self, loop: Loop, resolution: Resolution, now: Instant) -> None:
-        agenda = loop.agenda
         gone = [each.task for each in resolution.orphaned] + [each.old for each in resolution.overridden]
         arrived = resolution.added + [each.new for each in resolution.overridden]
         # Without a pause: an end that settles in between must find either the old order or the new one.
         loop.withdraw(gone)
         loop.adopt(arrived)
-        await self._through(agenda.leave(gone))
-        await self._through(agenda.enter(arrived, now))
+        await self._through(loop.agenda.leave(gone))
+        await self._through(loop.agenda.enter(arrived, now), unwatched=1)
         elsewhere: list[tuple[Task, Kind]] = []
-        for task, registration in resolution.preserved:
-            task.callback = registration.callback
-            if task.kind is not registration.kind:
-                elsewhere.append((task, registration.kind))
-        agenda.change_kind(elsewhere, now)
+
+        def call_the_newest() -> Iterator[None]:
+            for task, registration in resolution.preserved:
+                task.callback = registration.callback
+                if task.kind is not registration.kind:
+                    elsewhere.append((task, registration.kind))
+                yield
+
+        await self._through(call_the_newest())
+        loop.agenda.change_kind(elsewhere, now)
         for task in arrived:
             task.written_by = self._scheduler._key
 
     # --- both --------------------------------------------------------------------------------------------------------
 
     async def _resolve(
-        self, registrations: list[Registration], stored: dict[str, Task], now: Instant, zone: tzinfo
+        self,
+        registrations: list[Registration],
+        stored: dict[str, Task],
+        now: Instant,
+        zone: tzinfo,
+        along: Callable[[Iterator[Resolution]], Iterator[Resolution]] = iter,
     ) -> Resolution:
         scheduler = self._scheduler
         steps = resolve(registrations, stored, now=now, zone=zone, new_generations=scheduler._new_generation)
-        resolution = await self._through(steps)
+        resolution = await self._through(along(steps), unwatched=1)
         assert resolution is not None  # it yields at least once
         if scheduler._refuse_mismatch and stored and resolution.changes_tasks:
             raise TaskListMismatchError(**difference(resolution))
@@ -340,7 +355,11 @@ class Initialization:
                 await store.replace(replacement, number)
             except StoreError:
                 # A commit can succeed and still report a fault. Under the same number nothing happens twice.
-                await store.replace(replacement, number)
+                try:
+                    await store.replace(replacement, number)
+                except StoreError:
+                    if not await _has_replaced(store, number):
+                        raise
         except Exception as cause:
             first = replacement.resolution.first_changed()
             if first is None:
@@ -422,3 +441,10 @@ def _times(state: TaskState, local: Callable[[Instant | None], datetime | None])
         "pendingRetryUntil": getattr(state, "pending_retry_until", None),
     }
     return {name: None if (when := local(at)) is None else when.isoformat() for name, at in times.items()}
+
+
+async def _has_replaced(store: Store, number: int) -> bool:
+    """What is in the store decides; if it cannot even be asked, its fault is what the caller hears of."""
+    with contextlib.suppress(StoreError):
+        return await store.has_replaced(number)
+    return False

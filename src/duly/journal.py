@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
-from duly.clock import Clock
+from duly.clock import Clock, breathe
 from duly.core.moments import MICROSECONDS
 from duly.core.task import Change, Correction, End, Start
 from duly.events import StoreFault, StoreRecovered
@@ -20,6 +20,10 @@ FIRST_BACKOFF_SECONDS: Final = 0.1
 LONGEST_BACKOFF_SECONDS: Final = 30.0
 LONGEST_IMPATIENT_SECONDS: Final = 1.0
 BATCH_CHANGES_MAX: Final = 20_000
+BURST_ENDS_MIN: Final = 32
+GATHERED_ENDS_MAX: Final = 5_000
+QUIET_ROUNDS_MAX: Final = 2
+"""Rounds of the event loop without an end after which no more are waited for."""
 
 Granted = list[Start] | None
 """The starts that are durable; None when the batch was withdrawn before its commit began."""
@@ -37,6 +41,7 @@ class Journal:
         first_number: int,
         starts_allowed: Callable[[], bool],
         ended: Callable[[Sequence[End]], Awaitable[None]],
+        more_ends: Callable[[], bool] = lambda: False,
         observer: Observer | None = None,
         traced: bool = False,
     ) -> None:
@@ -46,6 +51,7 @@ class Journal:
         self._number = first_number
         self._starts_allowed = starts_allowed
         self._ended = ended
+        self._more_ends = more_ends
         self._observer = observer
         self._traced = traced
         self._notes: list[TraceRow] = []
@@ -72,8 +78,9 @@ class Journal:
 
     def record(self, end: End) -> None:
         """Have an end written with the next batch."""
+        if not self._ends:
+            self._work.set()
         self._ends.append(end)
-        self._work.set()
 
     def note(self, *row: Any) -> None:
         """Have something observable written to the trace that changes no state; nothing is kept unless it is wanted."""
@@ -103,6 +110,7 @@ class Journal:
             await self._work.wait()
             self._work.clear()
             while self._ends or self._asked or self._notes:
+                await self._gather()
                 try:
                     await self._write_next()
                 except Exception as fault:  # a defect of ours must not end the journal
@@ -150,8 +158,23 @@ class Journal:
             self.drained.clear()
             self._work.set()
             waiting = asyncio.get_running_loop().create_task(self.drained.wait())
-            await _either(waiting, self.trouble)
-            waiting.cancel()
+            try:
+                await _either(waiting, self.trouble)
+            finally:
+                waiting.cancel()
+
+    async def _gather(self) -> None:
+        """In a burst, while callbacks end with nearly each round of the event loop, let their ends come together.
+
+        Nobody who asks for something waits for them: what is asked is written at once, and they with it.
+        """
+        quiet = 0
+        while quiet < QUIET_ROUNDS_MAX and not self._asked and self._more_ends():
+            known = len(self._ends)
+            if not BURST_ENDS_MIN <= known < GATHERED_ENDS_MAX:
+                break
+            await breathe()
+            quiet = 0 if len(self._ends) > known else quiet + 1
 
     async def _write_next(self) -> None:
         ends, self._ends = self._ends[:BATCH_CHANGES_MAX], self._ends[BATCH_CHANGES_MAX:]
@@ -175,7 +198,7 @@ class Journal:
         self._noting = False
         for changes, answer in granted:
             if not answer.done():
-                answer.set_result([each for each in changes if isinstance(each, Start) and each.run not in refused])
+                answer.set_result(_granted(changes, refused))
         if ends:
             await self._ended(ends)
         # Only now: who waits for the journal to drain waits for all of this.
@@ -205,6 +228,12 @@ class Journal:
             self._hurry.clear()
             await self._clock.sleep_until(self._clock.now() + int(backoff * MICROSECONDS), self._hurry)
             backoff = min(2 * backoff, LONGEST_IMPATIENT_SECONDS if self.impatient else LONGEST_BACKOFF_SECONDS)
+
+
+def _granted(changes: Sequence[Change], refused: set[int]) -> list[Start]:
+    if not refused and isinstance(changes, list) and isinstance(changes[0], Start):
+        return changes  # as always, unless a store knows better: thousands, all of them starts
+    return [each for each in changes if isinstance(each, Start) and each.run not in refused]
 
 
 async def _either(work: "asyncio.Task[Any]", event: asyncio.Event) -> None:

@@ -10,14 +10,16 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import Final
 
-from duly.clock import Clock, in_slices
+from duly.clock import Clock, breathe, in_slices
 from duly.core.agenda import Agenda, Slots, decide
+from duly.core.cron import CronExpression
 from duly.core.moments import MICROSECONDS, Instant, Minute, as_datetime
 from duly.core.task import Correction, End, Running, Task, TaskState, Withdrawn, corrected, fail, succeed
 from duly.events import ClockJumped, PollCompleted, PollingStarted, PollingStopped, PollStarted
 from duly.execution import Execution
 from duly.host import Host
 from duly.journal import Journal
+from duly.life import Life
 from duly.observing import Calls, Observer
 from duly.reports import Reports, error_text
 from duly.runs import Run
@@ -27,13 +29,18 @@ from duly.stores.port import Store
 CHUNK_STARTS_MAX: Final = 5_000
 """Starts of one commit. It bounds how many are durable but not yet called when the process dies."""
 
+LARGE_CHUNK_STARTS: Final = 500
+
 STEP_MICROSECONDS: Final = 1 * MICROSECONDS
 """A wall clock that moved this much more, or less, than time passed has been stepped."""
 
-STOP_PATIENCE_SECONDS: Final = 30.0
+SETTLED_TOGETHER: Final = 64
+"""Durable ends that are settled without a pause, as of one and the same moment."""
+
+_new: Final = tuple.__new__  # what the constructor of a named tuple calls, without the call around it
 
 
-class Loop:
+class Loop(Life):
     """The running half of a scheduler: from one initialize() to the stop that ends it."""
 
     def __init__(
@@ -74,6 +81,7 @@ class Loop:
             first_number=first_number,
             starts_allowed=self._may_start,
             ended=self._settle,
+            more_ends=lambda: not self.execution.all_returned.is_set(),
             observer=observer,
             traced=traced,
         )
@@ -91,6 +99,7 @@ class Loop:
             record=self._record_end,
             recorded=self._recorded,
             tearing_down=lambda: self.tearing_down,
+            ends_are_heard=self._reports.ends_are_heard,
         )
         self._strays: dict[str, Run] = {}
         """Runs whose declaration has been withdrawn, by name: whoever takes the name waits for them."""
@@ -118,88 +127,6 @@ class Loop:
         if self._main is None and not self._closing:
             self.active_since = Instant(self._clock.now())
             self._main = asyncio.get_running_loop().create_task(self._live(), name="duly-loop")
-
-    @property
-    def tearing_down(self) -> bool:
-        """Whether the event loop is going away without a stop()."""
-        return self._main is not None and (self._main.cancelling() > 0 or self._main.cancelled())
-
-    async def shutdown(self) -> Exception | None:
-        """End the loop: running callbacks end, their ends are recorded. Returns the fault that kept any from it."""
-        self._closing = True
-        self.wake.set()
-        try:
-            while not self._is_at_rest():
-                # The loop looks on meanwhile: time limits hold to the end.
-                await self.execution.all_returned.wait()
-                if (fault := await self._drain()) is not None:
-                    await asyncio.wait(self.abandon())
-                    return fault
-                if self._main is not None:
-                    await self._main
-            if self.observer is not None:
-                self.calls.close()
-                if (fault := await self._drain()) is not None:
-                    await asyncio.wait(self.abandon())
-                    return fault
-            self._finish(abandon=False)
-            await self._store.close()
-        except asyncio.CancelledError:
-            self._tear_down()
-            raise
-        return None
-
-    def _is_at_rest(self) -> bool:
-        """Nothing looks, runs or is being written. A start whose commit came late may have begun once more."""
-        looking = self._main is not None and not self._main.done()
-        return not looking and self.execution.all_returned.is_set() and not self.journal.busy
-
-    async def _drain(self) -> Exception | None:
-        """Wait until everything is durable, for at most 30 s after the last callback returned (SPEC 4.3)."""
-        self.journal.hurry()
-        give_up_at = self._clock.elapsed() + STOP_PATIENCE_SECONDS
-        while self.journal.busy and self.execution.all_returned.is_set():
-            if (left := give_up_at - self._clock.elapsed()) <= 0:
-                return self.journal.fault or TimeoutError("the store did not answer")
-            self.journal.drained.clear()
-            await self._clock.sleep_until(self._clock.now() + int(left * MICROSECONDS), self.journal.drained)
-        return None
-
-    def _finish(self, *, abandon: bool) -> None:
-        for helper in self._helpers:
-            helper.cancel()
-        if abandon:
-            self.release()
-        else:
-            self.execution.close(wait=True)
-
-    def release(self) -> None:
-        """Let go of threads, file and lock, whatever state they are in."""
-        self.execution.close(wait=False)
-        self._store.abandon()
-
-    def abandon(self) -> list["asyncio.Task[None]"]:
-        """The event loop, or the process, is going away: record nothing more, release everything.
-
-        Returns what has been told to end and may take another round of the event loop to do so.
-        """
-        self._closing = self._abandoned = True
-        tasks = [*self._helpers, *self.execution.drop()]
-        if self._main is not None:
-            tasks.append(self._main)
-        self._finish(abandon=True)
-        for task in tasks:
-            task.cancel()
-        return tasks
-
-    def _tear_down(self) -> None:
-        """The event loop is going away without a stop(), or under one that still waits (SPEC 3.11)."""
-        if not self._abandoned:
-            self.abandon()
-            self._torn_down()
-
-    def _is_over(self) -> bool:
-        return self._closing and self.execution.all_returned.is_set()
 
     async def _live(self) -> None:
         try:
@@ -265,24 +192,34 @@ class Loop:
 
     async def _watch_clock(self) -> None:
         """Notice steps of the wall clock; set right what a step back left too far ahead (SPEC 2.5)."""
-        now, elapsed = self._clock.now(), self._clock.elapsed()
-        before, passed = self._seen_now, int((elapsed - self._seen_elapsed) * MICROSECONDS)
-        self._seen_now, self._seen_elapsed = now, elapsed
-        jump = now - before - passed
-        if abs(jump) >= STEP_MICROSECONDS and self._sink.wants(ClockJumped):
-            self._sink.emit(
-                ClockJumped(
-                    as_datetime(before + passed, self.agenda.zone), as_datetime(now, self.agenda.zone), jump // 1000
-                )
-            )
-        back = now < before or self._stepped_back
-        if back or abs(jump) >= STEP_MICROSECONDS:
-            self.journal.note("CK", now, before + passed)
+        now = self._clock.now()
+        back = now < self._seen_now or self._stepped_back
+        self._see(now, back=back)
         if back:
             self._stepped_back = False
             async with self.lock:
                 await self._correct(Instant(now))
                 await in_slices(self._clock, self.agenda.rebuild(Instant(now)))
+
+    def _see(self, now: int, *, back: bool = False) -> None:
+        """Remember what the wall clock shows, and tell if it has been stepped since the last time."""
+        before, elapsed = self._seen_now, self._clock.elapsed()
+        passed = int((elapsed - self._seen_elapsed) * MICROSECONDS)
+        self._seen_now, self._seen_elapsed = now, elapsed
+        jump = now - before - passed
+        stepped = abs(jump) >= STEP_MICROSECONDS
+        if stepped and self._sink.wants(ClockJumped):
+            old, new = as_datetime(before + passed, self.agenda.zone), as_datetime(now, self.agenda.zone)
+            self._sink.emit(ClockJumped(old, new, jump // 1000))
+        if stepped or back:
+            self.journal.note("CK", now, before + passed)
+
+    def entering(self, now: Instant) -> None:
+        """Tasks enter the agenda by this clock sample: a clock that shows less at the next look has gone back."""
+        if self._main is None:
+            self._seen_now = max(self._seen_now, now)  # nothing has been looked at before
+        elif now >= self._seen_now:
+            self._see(now)
 
     async def _correct(self, now: Instant) -> None:
         minute = self.agenda.minute(now)
@@ -321,9 +258,9 @@ class Loop:
                     if now < self._seen_now:
                         self.wake.set()  # the clock went back; that comes first, and at once
                         break
-                    self._seen_now, self._seen_elapsed = now, self._clock.elapsed()
-                    self.agenda.notice(now)
-                    if not self.agenda.waiting:
+                    self._see(now)
+                    await in_slices(self._clock, self.agenda.noticing(now), unwatched=8)
+                    if not self.agenda.waiting or not self._may_start():
                         break
                     decision = decide(
                         self.agenda, now, self.free_slots(), limit=CHUNK_STARTS_MAX, first_run=self._next_run
@@ -344,6 +281,8 @@ class Loop:
                 evaluated += decision.evaluated
                 executed += len(granted)
                 self._reports.starts(granted, self.agenda, self.active_since)
+                if len(granted) >= LARGE_CHUNK_STARTS:
+                    await breathe()  # between what so many cost after their commit, and deciding as many again
         finally:
             # Durable starts are called whatever happens here, unless the event loop itself is going away.
             if not self.tearing_down:
@@ -354,20 +293,22 @@ class Loop:
 
     def _record_end(self, run: Run, error: BaseException | None) -> None:
         """A callback is over: its end goes to the journal."""
-        now, started_at = self._clock.now(), run.grounds.at
+        now, task, grounds = self._clock.now(), run.task, run.grounds
         # In whole milliseconds, but never before its start: runs that end together share one state, and one statement.
-        at = Instant(max(now - now % 1000, started_at) if now >= started_at else now)
-        task, state = run.task, run.task.state
+        at = now - now % 1000
+        if at < grounds.at:
+            at = min(now, grounds.at)
         if self._closing:
             self.wake.set()  # it may have been the last one
         if error is None:
-            self.journal.record(End(task, run.number, run.grounds, at))
+            self.journal.record(_new(End, (task, run.number, grounds, at, None, None, 0)))
             return
+        state, at = task.state, Instant(at)
         retry_at, failures = None, 0
         if isinstance(state, Running):
             after = fail(state, at, task.delay)
             retry_at, failures = after.pending_retry_until, after.failures
-        self.journal.record(End(task, run.number, run.grounds, at, error_text(error), retry_at, failures))
+        self.journal.record(End(task, run.number, grounds, at, error_text(error), retry_at, failures))
 
     async def _recorded(self) -> None:
         """Wait, not for long, until what was recorded is durable."""
@@ -376,42 +317,51 @@ class Loop:
 
     async def _settle(self, ends: Sequence[End]) -> None:
         """Ends are durable: their tasks may start again."""
-        await in_slices(self._clock, self._settling(ends))
+        await in_slices(self._clock, self._settling(ends), unwatched=1)
         if self._owes or self.agenda.waiting:
             self._owes = False
             self.wake.set()
 
     def _settling(self, ends: Sequence[End]) -> Iterator[None]:
-        agenda, release, now_ = self.agenda, self.execution.release, self._clock.now
+        agenda, release = self.agenda, self.execution.release
         tell = self._reports.ends_are_heard()
         before: TaskState | None = None
         after: TaskState | None = None
         at: Instant | None = None
-        expression, until = "", Instant(0)
-        for end in ends:
-            task, state, now = end.task, end.task.state, now_()
+        expression: CronExpression | None = None
+        now, until = Instant(self._clock.now()), Instant(0)
+        for index, end in enumerate(ends, 1):
+            task, _, _, ended_at, error, _, _ = end
+            state = task.state
             run = release(task)
-            alike = state is before and end.at == at and end.error is None
-            if alike and task.expression.text == expression and now < until:
+            if state is before and ended_at == at and error is None and task.expression is expression and now < until:
                 # States are values: who started and ended together, and owes nothing together, shares one.
                 assert after is not None
                 task.state = after
             elif isinstance(state, Running):
-                task.state = succeed(state, end.at) if end.error is None else fail(state, end.at, task.delay)
-                owes = agenda.review(task, Instant(now))
-                self._owes |= owes or end.error is not None
-                self._stepped_back |= end.at > now
-                if end.error is None and not owes:
-                    before, after, at, expression = state, task.state, end.at, task.expression.text
-                    until = agenda.minute_ends(Instant(now))
+                if error is not None:
+                    task.state = fail(state, ended_at, task.delay)
+                elif state is before and ended_at == at and after is not None:
+                    task.state = after
+                else:
+                    task.state = after = succeed(state, ended_at)
+                    before, at = state, ended_at
+                owes = agenda.review(task, now)
+                self._owes |= owes or error is not None
+                self._stepped_back |= ended_at > now
+                expression = None if owes or error is not None else task.expression
+                until = agenda.minute_ends(now)
             elif self._strays.get(task.name) is run:
                 del self._strays[task.name]
                 if run.successor is not None:
                     run.successor.predecessor_runs = False
-                    self._owes |= agenda.review(run.successor, Instant(now))
-            if tell or end.error is not None:
+                    self._owes |= agenda.review(run.successor, now)
+            if tell or error is not None:
                 self._reports.end(run, end, agenda.zone)
-            yield
+            if index % SETTLED_TOGETHER == 0:
+                yield
+                now = Instant(self._clock.now())
+        yield
 
     # --- re-initialisation -------------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from duly.core.agenda import Agenda
 from duly.core.moments import Instant, Minute, as_datetime, begin
-from duly.core.task import AwaitingRetry, Cause, End, Start, lateness_threshold
+from duly.core.task import AwaitingRetry, Cause, End, Grounds, Start, lateness_threshold
 from duly.events import (
     TaskRetryPreempted,
     TaskRetryStarted,
@@ -39,18 +39,21 @@ class Reports:
         zone = agenda.zone
         threshold = lateness_threshold(agenda.size)
         tell = self._sink.wants(TaskRunStarted)
+        if not tell:
+            # Grounds are shared by all that are as punctual.
+            distinct = {id(start.grounds): start.grounds for start in granted}
+            if all(_lateness(grounds, active_since) <= threshold for grounds in distinct.values()):
+                return
         seen = None
         for start in granted:
             if tell:
                 self._start(start, zone)
-            grounds, after = start.grounds, start.grounds.after
+            grounds = start.grounds
             if grounds is seen:
                 continue
-            # Nobody could have started it while nothing was active, or while its own last run went on.
-            startable = max(grounds.owed_since, active_since, after.last_success_at or 0, after.last_failure_at or 0)
-            lateness = grounds.at - startable
+            lateness = _lateness(grounds, active_since)
             if lateness <= threshold:
-                seen = grounds  # shared by all that are as punctual
+                seen = grounds
             else:
                 due_time, actual_time = _local(grounds.owed_since, zone), _local(grounds.at, zone)
                 self._sink.emit(
@@ -74,13 +77,23 @@ class Reports:
     def end(self, run: Run, end: End, zone: tzinfo) -> None:
         """Tell of a durable end."""
         name = end.task.name
+        duration_ms = run.duration_ms
+        if duration_ms is None:  # who listens now did not when it ended
+            duration_ms = max(0.0, (end.at - run.started_at) / 1000)
         if end.error is None:
-            self._sink.emit(TaskRunCompleted(name, run.duration_ms, run.number))
+            self._sink.emit(TaskRunCompleted(name, duration_ms, run.number))
             return
         # A run whose declaration was replaced meanwhile arms no retry (SPEC 5.3).
         armed = isinstance(end.task.state, AwaitingRetry) and end.pending_retry_until is not None
         next_retry_at = _local(end.pending_retry_until or 0, zone) if armed else None
-        self._sink.emit(TaskRunFailed(name, run.duration_ms, end.error, run.number, next_retry_at, exception=run.error))
+        self._sink.emit(TaskRunFailed(name, duration_ms, end.error, run.number, next_retry_at, exception=run.error))
+
+
+def _lateness(grounds: Grounds, active_since: Instant) -> int:
+    """Microseconds; nobody could have started it while nothing was active, or while its own last run went on."""
+    after = grounds.after
+    startable = max(grounds.owed_since, active_since, after.last_success_at or 0, after.last_failure_at or 0)
+    return grounds.at - startable
 
 
 def error_text(error: BaseException) -> str:

@@ -19,13 +19,12 @@ inside: contextvars.ContextVar["Run | None"] = contextvars.ContextVar("duly_run"
 class Run:
     """A run from its durable start to its durable end."""
 
-    # Class attributes are the defaults: a million runs at once set only what differs.
-    work: "asyncio.Task[None] | None" = None
-    cancellable = False  # a thread is not, what it hands back to await is
+    __slots__ = ("__dict__", "begun", "cancellable", "ended", "grounds", "kind", "number", "owner", "task", "work")
+
+    # What few runs have is a class attribute, the default, and goes to the dictionary of those that have it.
     timed_out = False
-    ended = False
     overdue = False  # said once
-    duration_ms = 0.0
+    duration_ms: float | None = None  # None: nobody listened when it ended
     error: BaseException | None = None
     successor: Task | None = None
     """The declaration that waits for this run of the one it replaced."""
@@ -39,6 +38,9 @@ class Run:
         self.grounds = grounds
         self.owner = owner
         self.begun = begun  # elapsed seconds
+        self.work: asyncio.Task[None] | None = None
+        self.cancellable = False  # a thread is not, what it hands back to await is
+        self.ended = False
 
     @property
     def started_at(self) -> Instant:

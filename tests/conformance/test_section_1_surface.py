@@ -5,11 +5,10 @@ import copy
 import enum
 import inspect
 import pickle
-import sqlite3
 import threading
 from collections import UserList, namedtuple
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from functools import partial, partialmethod, wraps
 from pathlib import Path
@@ -27,6 +26,7 @@ from duly.events import (
     TaskRunStarted,
 )
 from duly.testing import SimulatedHost
+from tests.stores.helpers import constrain_tasks
 
 MINUTE = timedelta(minutes=1)
 EVERY_MINUTE = "* * * * *"
@@ -851,12 +851,7 @@ async def stubborn(tmp_path: Path) -> Path:
     scheduler = duly.Scheduler(path)
     await scheduler.initialize([registration("kept"), registration("changed"), registration("removed")])
     await scheduler.stop()
-    with closing(sqlite3.connect(path)) as connection:
-        for verb in ("INSERT", "UPDATE", "DELETE"):
-            connection.execute(
-                f"CREATE TRIGGER no_{verb} BEFORE {verb} ON tasks BEGIN SELECT RAISE(ABORT, 'not today'); END"
-            )
-        connection.commit()
+    constrain_tasks(path, "retired_at IS NULL AND generation <= 3")
     return path
 
 

@@ -29,7 +29,17 @@ from duly.stores.worker import Inline
 from duly.testing import SimulatedHost
 from tests.conformance.helpers import told
 from tests.conformance.workload import HOURLY, MINUTELY, NEVER_TODAY, RestlessClock, Workload, outcome, sequence
-from tests.stores.helpers import change, contents, everything, history, query, stored_state, stored_tasks, table
+from tests.stores.helpers import (
+    change,
+    constrain_tasks,
+    contents,
+    everything,
+    history,
+    query,
+    stored_state,
+    stored_tasks,
+    table,
+)
 
 RESOLUTIONS = (TaskAdded, TaskPreserved, TaskOverridden, TaskOrphaned)
 UNTOUCHED = {
@@ -377,11 +387,7 @@ async def test_interrupted_is_declared_unchanged_and_cut_short_and_nothing_else(
 
 def refuse_insertion_of(store: Path, name: str) -> None:
     """Have SQLite itself fail in the middle of a transaction that adds this task."""
-    change(
-        store,
-        f"CREATE TRIGGER refused BEFORE INSERT ON tasks WHEN NEW.name = '{name}' "
-        "BEGIN SELECT RAISE(ABORT, 'refused by a trigger'); END",
-    )
+    constrain_tasks(store, f"name != '{name}'")
 
 
 @pytest.mark.parametrize("again", [False, True], ids=["first", "while running"])
@@ -428,7 +434,7 @@ async def test_the_first_task_that_would_have_changed_is_named_also_when_it_is_a
     scheduler = host.scheduler()
     await scheduler.initialize([work.task("kept", HOURLY), work.task("gone", HOURLY)])
     await scheduler.stop()
-    change(store, "CREATE TRIGGER refused BEFORE DELETE ON states BEGIN SELECT RAISE(ABORT, 'no'); END")
+    constrain_tasks(store, "retired_at IS NULL")
     with pytest.raises(duly.ScheduleTaskError) as caught:
         await host.scheduler().initialize([work.task("kept", HOURLY)])
     assert caught.value.details["name"] == "gone"

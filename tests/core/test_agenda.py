@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, tzinfo
+from types import ModuleType
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from duly.core import agenda as agenda_module
+from duly.core import group as group_module
 from duly.core.agenda import Agenda, Slots, decide
 from duly.core.moments import Instant, Minute, as_datetime, begin, minute_of
 from duly.core.registration import Kind
@@ -371,6 +373,18 @@ def test_a_task_that_was_served_while_its_wave_waited_takes_its_new_place() -> N
     assert names(serve(agenda, after(90), Slots(1))) == ["early"]
 
 
+def test_a_task_that_was_served_while_two_of_its_waves_waited_starts_once() -> None:
+    """002 S1: its group's wave and its ripe retry both waited for a slot, and were both older than what it owes now."""
+    first = task("first", "* * * * *", AwaitingRun(minute("2025-06-15T11:58")))
+    twice = retrying("twice", "12:00", "* * * * *")
+    agenda = agenda_of(first, twice, now=after(-60))
+    assert names(serve(agenda, after(-60), Slots(1))) == ["first"]
+    assert serve(agenda, NOON, Slots(0)) == []  # two more waves form, and wait
+    assert names(serve(agenda, after(10), Slots(1))) == ["twice"]  # for 11:59
+    end(agenda, twice, after(20))
+    assert names(serve(agenda, after(90), Slots(5))) == ["twice"]  # for 12:01, and once
+
+
 def test_several_waves_of_one_group_wait_in_line() -> None:
     """A wave half gone through keeps its place when the next minute comes."""
     tasks = [fresh(f"t{n}") for n in range(4)]
@@ -682,8 +696,8 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """How often the agenda asks what a task owes, and when an expression occurs."""
     calls: Counter[str] = Counter()
 
-    def counting(name: str) -> Callable[..., Any]:
-        original = getattr(agenda_module, name)
+    def counting(module: ModuleType, name: str) -> Callable[..., Any]:
+        original = getattr(module, name)
 
         def call(*arguments: Any) -> Any:
             calls[name] += 1
@@ -691,8 +705,12 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
         return call
 
-    for name in ("grounds_for", "latest_until", "next_after"):
-        monkeypatch.setattr(agenda_module, name, counting(name))
+    for module, name in (
+        (agenda_module, "grounds_for"),
+        (group_module, "latest_until"),
+        (group_module, "next_after"),
+    ):
+        monkeypatch.setattr(module, name, counting(module, name))
     return calls
 
 
@@ -729,11 +747,11 @@ def test_occurrences_are_computed_once_for_all_tasks_of_an_expression(counted: C
     shared = newly_declared(minute("2025-06-15T12:00"))
     agenda = agenda_of(*(task(f"t{n}", "* * * * *", shared) for n in range(size)))
     entering = counted.copy()
-    assert entering["latest_until"] == 1
-    assert entering["next_after"] <= 2
+    assert entering["latest_until"] <= 1
+    assert 1 <= entering["next_after"] <= 2
     assert evaluated(agenda, NOON) == size
-    assert counted["grounds_for"] <= 1 + size // 1_000
-    assert counted["latest_until"] == 1
+    assert 1 <= counted["grounds_for"] <= 1 + size // 1_000
+    assert counted["latest_until"] <= 1
 
 
 def test_an_end_costs_the_same_however_many_tasks_there_are(counted: Counter[str]) -> None:

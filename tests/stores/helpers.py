@@ -26,6 +26,21 @@ def change(path: Path | str, statement: str, *arguments: object) -> None:
         connection.execute(statement, arguments)
 
 
+def constrain_tasks(path: Path | str, condition: str) -> None:
+    """From now on SQLite itself refuses rows of `tasks` that do not meet a condition, in whatever transaction.
+
+    Not by a trigger: a store that brings code of its own is refused as a whole.
+    """
+    column = "retired_at INTEGER"
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("PRAGMA writable_schema = ON")
+        changed = connection.execute(
+            "UPDATE sqlite_master SET sql = replace(sql, ?, ?) WHERE name = 'tasks' AND instr(sql, ?)",
+            (column, f"{column} CHECK ({condition})", column),
+        )
+        assert changed.rowcount == 1
+
+
 def table(path: Path | str, name: str) -> list[tuple[Any, ...]]:
     """All rows of a table, in a fixed order."""
     return query(path, f"SELECT * FROM {name} ORDER BY 1")

@@ -507,6 +507,17 @@ async def test_a_replacement_that_failed_is_not_lost_when_a_write_overtakes_it(p
     assert set(await found(place)) == {one.name, "fresh"}
 
 
+async def test_a_store_can_be_asked_whether_a_replacement_was_applied(place: Place) -> None:
+    """SPEC 5.2: who was told twice that it failed asks, and believes what is in the store."""
+    async with living(place.store()) as life:
+        assert not await life.store.has_replaced(life.number)
+        await life.declare(added=[task(1)])
+        applied = life.number - 1
+        await life.write(start(task(1), 1, at(NOON)))
+        assert await life.store.has_replaced(applied)
+        assert not await life.store.has_replaced(life.number)
+
+
 async def test_numbers_grow_from_life_to_life(place: Place) -> None:
     """What the next scheduler counts from is beyond everything used before, also by tasks and runs long gone."""
     one = task(1)

@@ -7,5 +7,6 @@ registration   raw tuples to registrations, or the first error
 task           states, transitions, and `obligation()`: why a task must start
 record         persisted form to state, or a typed error
 resolution     declared against stored: new, preserved, overridden, orphaned, interrupted
+group          tasks of one expression, and what is due of it
 agenda         all tasks indexed by when they need attention; `decide()`
 """

@@ -11,27 +11,31 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import tzinfo
 from heapq import heappop, heappush
-from itertools import count
+from itertools import count, repeat
 from typing import Final, NamedTuple
 
 from duly.core.cron import CronExpression
+from duly.core.group import Group, Wave
 from duly.core.moments import MICROSECONDS, Instant, Minute, begin, minute_of
-from duly.core.occurrences import latest_until, next_after
 from duly.core.registration import Kind
 from duly.core.task import (
     AwaitingRetry,
+    AwaitingRun,
     Grounds,
     Interrupted,
     Owed,
     Start,
     Task,
+    TaskState,
     Withdrawn,
     corrected,
     grounds_for,
 )
-from duly.errors import CronCalculationError
 
-_NEVER: Final = Minute(1 << 62)
+__all__ = ["Agenda", "Decision", "Group", "Slots", "Wave", "decide"]
+
+STEP_TASKS: Final = 64
+"""Tasks between two pauses."""
 
 
 class Slots(NamedTuple):
@@ -45,43 +49,6 @@ class Slots(NamedTuple):
         return self.threads if kind is Kind.THREAD else None
 
 
-class Group:
-    """The tasks of one expression, by kind, and its occurrences, computed once for all of them."""
-
-    __slots__ = ("_latest", "_looked_at", "_owed", "expression", "fresh_waves", "tasks")
-
-    def __init__(self, expression: CronExpression) -> None:
-        self.expression = expression
-        self.tasks: dict[Kind, list[Task]] = {Kind.LOOP: [], Kind.THREAD: []}
-        self.fresh_waves: dict[Kind, Wave | None] = {Kind.LOOP: None, Kind.THREAD: None}
-        self._looked_at: Minute | None = None
-        self._latest: Minute | None = None
-        self._owed: dict[Minute, Owed | None] = {}
-
-    def owed(self, served_through: Minute, minute: Minute, zone: tzinfo) -> Owed | None:
-        """The due minutes after a mark and up to this minute."""
-        if minute != self._looked_at:
-            self._latest = latest_until(self.expression, minute, zone)
-            self._looked_at = minute
-            self._owed.clear()
-        if self._latest is None or self._latest <= served_through:
-            return None
-        if served_through not in self._owed:
-            self._owed[served_through] = Owed(next_after(self.expression, served_through, zone), self._latest)
-        return self._owed[served_through]
-
-
-class Wave:
-    """Tasks that are to be asked what they owe, in order, from `position` on."""
-
-    __slots__ = ("group", "position", "tasks")
-
-    def __init__(self, tasks: Sequence[Task], group: Group) -> None:
-        self.tasks = tasks
-        self.group = group
-        self.position = 0
-
-
 _Queue = list[tuple[Instant, int, Wave]]
 
 
@@ -91,11 +58,15 @@ class Decision:
 
     at: Instant
     starts: list[Start] = field(default_factory=list)
-    chosen: set[Task] | None = None  # a task can stand in several waves, and starts once; kept from the second wave on
+    chosen: set[Task] | None = (
+        None  # a task can stand in several waves of its group, and starts once; kept if there are
+    )
+    grounds: dict[tuple[int, Owed | None], Grounds | None] = field(default_factory=dict)
+    """What the tasks asked so far owe, by the identity of their state."""
     evaluated: int = 0
     reached: list[tuple[Kind, Wave, int]] = field(default_factory=list)
-    younger: dict[tuple[Kind, Instant, Group], list[Task]] = field(default_factory=dict)
-    """Tasks that were served after their wave had formed: what they owe by now waits its own turn."""
+    younger: dict[tuple[Kind, Instant, Group], dict[Task, None]] = field(default_factory=dict)
+    """Tasks that were served after their wave had formed: what they owe by now waits its own turn, once."""
 
 
 class Agenda:
@@ -137,28 +108,35 @@ class Agenda:
         """Add tasks; what they owe already is queued, longest owed first. Yields so that others may work."""
         minute = self.minute(now)
         waiting: dict[tuple[str, Kind, Minute], list[Task]] = {}
-        for task in tasks:
-            group = self._groups.get(task.expression.text)
-            if group is None:
-                group = self._groups[task.expression.text] = Group(task.expression)
-                self._await_next(group, minute)
+        expression = group = state = None
+        owing = False
+        for index, task in enumerate(tasks):
+            # Tasks mostly come in the order of their expressions, and in the same state as the one before.
+            if task.expression is not expression or group is None:
+                expression, state = task.expression, None
+                group = self._group(task.expression, minute)
+            if task.state is not state:
+                state = task.state
+                owing = group.owed(state.served_through, minute, self.zone) is not None
             group.tasks[task.kind].append(task)
             self.size += 1
-            self._arm(task)
-            if group.owed(task.state.served_through, minute, self.zone) is not None:
-                waiting.setdefault((task.expression.text, task.kind, task.state.served_through), []).append(task)
-            yield
-        for (text, kind, mark), owing in waiting.items():
-            group = self._groups[text]
-            owed = group.owed(mark, minute, self.zone)
+            if type(state) is not AwaitingRun:
+                self._arm(task)
+            if owing:
+                key = (task.expression.text, task.kind, task.state.served_through)
+                waiting.setdefault(key, []).append(task)
+            if index % STEP_TASKS == 0:
+                yield
+        for (text, kind, mark), those in waiting.items():
+            owed = self._groups[text].owed(mark, minute, self.zone)
             if owed is not None:
-                self._queue(kind, begin(owed.earliest), Wave(owing, group))
+                self._queue(kind, begin(owed.earliest), Wave(those, self._groups[text]))
 
     def leave(self, tasks: Sequence[Task]) -> Iterator[None]:
         """Withdraw tasks. Waves and timers that still name them find nothing owed."""
-        affected: set[tuple[str, Kind]] = set()
+        affected: dict[tuple[str, Kind], None] = {}  # in order, so that every run of a simulation is the same
         for task in tasks:
-            affected.add((task.expression.text, task.kind))
+            affected[task.expression.text, task.kind] = None
             task.state = Withdrawn(task.state.served_through)
             yield
         for text, kind in affected:
@@ -172,9 +150,9 @@ class Agenda:
 
     def change_kind(self, tasks: Sequence[tuple[Task, Kind]], now: Instant) -> None:
         """A preserved task's newest callback runs elsewhere: it moves to the other queue."""
-        affected: set[tuple[str, Kind]] = set()
+        affected: dict[tuple[str, Kind], None] = {}  # in order, so that every run of a simulation is the same
         for task, kind in tasks:
-            affected.add((task.expression.text, task.kind))
+            affected[task.expression.text, task.kind] = None
             task.kind = kind
             self._groups[task.expression.text].tasks[kind].append(task)
         for text, kind in affected:
@@ -212,6 +190,11 @@ class Agenda:
 
     def notice(self, now: Instant) -> None:
         """Move what has come due, or ripe, into the queues."""
+        for _ in self.noticing(now):
+            pass
+
+    def noticing(self, now: Instant) -> Iterator[None]:
+        """The same, group by group and timer by timer, so that others may work in between."""
         minute = self.minute(now)
         while self._calendar and self._calendar[0][0] <= minute:
             due, _, group = heappop(self._calendar)
@@ -222,11 +205,14 @@ class Agenda:
                 if tasks and group.fresh_waves[kind] is None:
                     wave = group.fresh_waves[kind] = Wave(tasks, group)
                     self._queue(kind, begin(due), wave)
-            self._await_next(group, minute)
+            group.look_ahead(minute, self.zone)
+            self._await_next(group)
+            yield
         while self._timers and self._timers[0][0] <= now:
             ripe, _, task, state = heappop(self._timers)
             if task.state is state:
                 self._queue(task.kind, ripe, Wave((task,), self._groups[task.expression.text]))
+            yield
 
     def next_timer(self) -> Instant | None:
         """When the earliest retry or resumption is ripe."""
@@ -289,14 +275,18 @@ class Agenda:
             while queue and queue[0][2].position >= len(queue[0][2].tasks):
                 heappop(queue)
         for (kind, since, group), tasks in decision.younger.items():
-            self._queue(kind, since, Wave(tasks, group))
+            self._queue(kind, since, Wave(tuple(tasks), group))
 
-    def _await_next(self, group: Group, minute: Minute) -> None:
-        try:
-            due = next_after(group.expression, minute, self.zone)
-        except CronCalculationError:
-            due = _NEVER  # the calendar ends in 9999
-        heappush(self._calendar, (due, next(self._tickets), group))
+    def _group(self, expression: CronExpression, minute: Minute) -> Group:
+        group = self._groups.get(expression.text)
+        if group is None:
+            group = self._groups[expression.text] = Group(expression)
+            group.arrive(minute, self.zone)
+            self._await_next(group)
+        return group
+
+    def _await_next(self, group: Group) -> None:
+        heappush(self._calendar, (group.next_due, next(self._tickets), group))
 
     def _arm(self, task: Task) -> None:
         state = task.state
@@ -340,6 +330,7 @@ class _Walk:
         self.room = -1 if room is None else max(room, 0)  # never reaches 0 when there is no limit
         self.reached: list[tuple[Kind, Wave, int]] = []
         self._zone = agenda.zone
+        self._walked: set[Group] = set()
         self._waves = agenda.in_order(kind)
         self._position = 0
         self.wave: Wave | None = None
@@ -350,43 +341,77 @@ class _Walk:
         """Ask at most `most` tasks of the present wave, until it, the slots or the room is used up."""
         wave = self.wave
         assert wave is not None
-        tasks, group, starts, now = wave.tasks, wave.group, decision.starts, decision.at
-        if starts and decision.chosen is None:
+        group, starts = wave.group, decision.starts
+        # A group's waves may name a task twice, those of different groups never do.
+        if decision.chosen is None and group in self._walked:
             decision.chosen = {start.task for start in starts}
-        chosen = decision.chosen
-        begun = position = self._position
-        end = min(len(tasks), begun + most)
+        self._walked.add(group)
+        begun = self._position
+        end = min(len(wave.tasks), begun + most)
+        # Each task asked is one start at most: as many as there is room for can be asked together.
+        while self._position < end and (space := min(end - self._position, room - len(starts))) and self.room:
+            tasks = wave.tasks[self._position : self._position + (space if self.room < 0 else min(space, self.room))]
+            self._position += len(tasks)
+            self._ask_these(tasks, decision, group, minute, first_run)
+        decision.evaluated += self._position - begun
+        self.reached.append((self.kind, wave, self._position))
+        if self._position >= len(wave.tasks):
+            self._advance()
+
+    def _ask_these(
+        self, tasks: Sequence[Task], decision: Decision, group: Group, minute: Minute, first_run: int
+    ) -> None:
+        kind, starts, chosen = self.kind, decision.starts, decision.chosen
+        before = len(starts)
         seen: object = None
         grounds: Grounds | None = None
-        while position < end and len(starts) < room and self.room != 0:
-            task = tasks[position]
-            position += 1
+        for task in tasks:
             state = task.state
             # States are shared, so in a wave of many the same answer serves all in the same situation.
             if state is not seen:
+                if seen is None:
+                    grounds = self._grounds(state, decision, group, minute)
+                    if chosen is None and _are_alike(tasks, state, kind) and self._starts_now(grounds):
+                        # The common case, in which thousands are due together: no task needs to be asked by itself.
+                        starts.extend(map(_new, repeat(Start), zip(tasks, count(first_run + before), repeat(grounds))))
+                        break
+                else:
+                    grounds = self._grounds(state, decision, group, minute)
                 seen = state
-                owed = group.owed(state.served_through, minute, self._zone)
-                grounds = grounds_for(state, owed, now, minute)
-            if grounds is None:
-                continue
-            if task.kind is not self.kind or task.predecessor_runs:
+            if grounds is None or task.kind is not kind or task.predecessor_runs:
                 continue
             if grounds.owed_since > self.since:
-                decision.younger.setdefault((self.kind, grounds.owed_since, group), []).append(task)
+                # In order, and each once: it may stand in more than one wave from before it was served.
+                decision.younger.setdefault((kind, grounds.owed_since, group), {})[task] = None
                 continue
             if chosen is not None:
                 if task in chosen:
                     continue
                 chosen.add(task)
             starts.append(Start(task, first_run + len(starts), grounds))
-            self.room -= 1
-        decision.evaluated += position - begun
-        self._position = position
-        self.reached.append((self.kind, wave, position))
-        if position >= len(tasks):
-            self._advance()
+        if self.room > 0:
+            self.room -= len(starts) - before
+
+    def _starts_now(self, grounds: Grounds | None) -> bool:
+        return grounds is not None and grounds.owed_since <= self.since
+
+    def _grounds(self, state: TaskState, decision: Decision, group: Group, minute: Minute) -> Grounds | None:
+        """Computed once for all tasks of a decision in the same situation, so that they are also written together."""
+        owed = group.owed(state.served_through, minute, self._zone)
+        situation = id(state), owed
+        if situation not in decision.grounds:
+            decision.grounds[situation] = grounds_for(state, owed, decision.at, minute)
+        return decision.grounds[situation]
 
     def _advance(self) -> None:
         entry = next(self._waves, None)
         self.since, self.wave = (entry[0], entry[2]) if entry else (Instant(0), None)
         self._position = self.wave.position if self.wave is not None else 0
+
+
+def _are_alike(tasks: Sequence[Task], state: TaskState, kind: Kind) -> bool:
+    """Whether all of them are in this state, run in this place, and wait for nobody."""
+    return not [None for task in tasks if task.state is not state or task.kind is not kind or task.predecessor_runs]
+
+
+_new: Final = tuple.__new__  # what the constructor of a named tuple calls, without the call around it

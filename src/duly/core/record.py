@@ -1,7 +1,9 @@
 """The persisted form of a task, read back into a state or refused with a typed error."""
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from itertools import accumulate
+from typing import Any, Final, NamedTuple, overload
 
 from duly.core.cron import CronExpression, parse_cron
 from duly.core.moments import LAST_INSTANT, MICROSECONDS, Delay, Instant, Minute
@@ -37,8 +39,6 @@ since the epoch, `served_through` is a minute; a record is running exactly if `r
 
 _FIRST_INSTANT: Final = -62_135_596_800 * MICROSECONDS  # the year 1
 _CAUSES: Final = frozenset(cause.value for cause in Cause)
-_OWN: Final = 4
-"""Where the fields end that differ from task to task; the rest is often shared by thousands."""
 
 
 class Stored(NamedTuple):
@@ -53,43 +53,110 @@ class Stored(NamedTuple):
     written_by: int
 
 
-def read_records(rows: Iterable[Sequence[Any]]) -> Iterator[Stored]:
-    """Check and convert rows, each a sequence of `FIELDS`; the first bad one is raised (SPEC 5.5).
+class Alike(NamedTuple):
+    """Records that differ in nothing but their generation and name, as thousands do; the rest is said once."""
 
-    States are values, so rows that say the same share one, and are checked once.
+    generations: Sequence[Any]
+    names: Sequence[Any]
+    rest: Sequence[Any]  # FIELDS[2:]
+
+
+class Records(Sequence[Sequence[Any]]):
+    """Records as a store may hand them over: to everybody a sequence of rows, and kept as few that are alike."""
+
+    def __init__(self, alike: Sequence[Alike]) -> None:
+        self.alike = alike
+        self._begins = [0, *accumulate(len(each.names) for each in alike)]
+
+    def __len__(self) -> int:
+        return self._begins[-1]
+
+    @overload
+    def __getitem__(self, index: int) -> Sequence[Any]: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Sequence[Any]]: ...
+
+    def __getitem__(self, index: int | slice) -> Any:
+        if isinstance(index, slice):
+            return [self[each] for each in range(*index.indices(len(self)))]
+        position = index + len(self) if index < 0 else index
+        if not 0 <= position < len(self):
+            raise IndexError(index)
+        block = bisect_right(self._begins, position) - 1
+        generations, names, rest = self.alike[block]
+        within = position - self._begins[block]
+        return (generations[within], names[within], *rest)
+
+    def __iter__(self) -> Iterator[Sequence[Any]]:
+        for generations, names, rest in self.alike:
+            for generation, name in zip(generations, names, strict=True):
+                yield (generation, name, *rest)
+
+
+class Checked(NamedTuple):
+    """Records that are alike, read: what all of them share, and who they are."""
+
+    generations: Sequence[int]
+    names: Sequence[str]
+    expression: CronExpression
+    delay: Delay
+    state: TaskState
+    run: int | None
+    written_by: int
+
+
+def read_records(rows: Iterable[Sequence[Any]]) -> Iterator[Stored]:
+    """Check and convert rows, each a sequence of `FIELDS`; the first bad one is raised (SPEC 5.5)."""
+    for generations, names, expression, delay, state, run, written_by in read_alike(rows):
+        for generation, name in zip(generations, names, strict=True):
+            yield Stored(generation, name, expression, delay, state, run, written_by)
+
+
+def read_alike(rows: Iterable[Sequence[Any]]) -> Iterator[Checked]:
+    """The same, as few that are alike at a time: what they share is checked once.
+
+    States are values, so records that say the same share one, also when they do not follow each other.
     """
-    names: set[str] = set()
+    seen: set[str] = set()
     expressions: dict[object, CronExpression] = {}
     states: dict[tuple[Any, ...], TaskState] = {}
-    for row in rows:
-        if len(row) != len(FIELDS):
-            raise TaskInvalidStructureError(tuple(row), f"expected {len(FIELDS)} fields, got {len(row)}")
-        generation, name, cron, delay_ms = row[:_OWN]
-        if type(generation) is not int or type(name) is not str or not name or name in names:
-            raise _bad_identity(generation, name, repeated=isinstance(name, str) and name in names)
-        names.add(name)
+    for generations, names, rest in rows.alike if isinstance(rows, Records) else _alike(rows):
+        known = len(seen)
+        if set(map(type, names)) == {str} and set(map(type, generations)) == {int} and "" not in names:
+            seen.update(names)
+        if len(seen) != known + len(names):
+            raise _bad_identity(rows if isinstance(rows, Records) else ((generations[0], names[0]),), seen)
+        name = names[0]
+        cron, delay_ms, *said = rest
         expression = expressions.get(cron) if type(cron) is str else None
         if expression is None:
             expression = expressions[cron] = _expression(cron, name)
         if type(delay_ms) is not int or delay_ms < 0:
             raise _bad_number("delay_ms", delay_ms, name)
-        rest = tuple(row[_OWN:])
-        run = rest[8]
-        said = rest
+        run = said[8]
+        shared = tuple(said)
         if run is not None:
             if type(run) is not int or run < 1:
                 raise _bad_number("run", run, name)
             # It differs from task to task; what it says about the state is only that there is one.
-            said = (*rest[:8], "running", *rest[9:])
+            said[8] = "running"
         # Types are part of what is said: 1.0 and True equal 1, and duly writes neither.
-        shared = (*said, *map(type, rest))
+        key = (*said, *map(type, shared))
         try:
-            state = states.get(shared)
+            state = states.get(key)
         except TypeError:  # unhashable: nothing a store hands over, so let the checks name it
             state = None
         if state is None:
-            state = states[shared] = _state(rest, name)
-        yield Stored(generation, name, expression, Delay(delay_ms), state, run, rest[11])
+            state = states[key] = _state(shared, name)
+        yield Checked(generations, names, expression, Delay(delay_ms), state, run, shared[11])
+
+
+def _alike(rows: Iterable[Sequence[Any]]) -> Iterator[Alike]:
+    for row in rows:
+        if len(row) != len(FIELDS):
+            raise TaskInvalidStructureError(tuple(row), f"expected {len(FIELDS)} fields, got {len(row)}")
+        yield Alike(row[:1], row[1:2], row[2:])
 
 
 def _state(rest: tuple[Any, ...], name: str) -> TaskState:
@@ -173,13 +240,19 @@ def _bad_number(field: str, value: object, name: str) -> Exception:
     return TaskInvalidValueError(field, value, "is too small", task=name)
 
 
-def _bad_identity(generation: object, name: object, *, repeated: bool) -> Exception:
-    label = name if isinstance(name, str) else None
-    if type(generation) is not int:
-        return _bad_number("generation", generation, label or "")
-    if name is None:
-        return TaskMissingFieldError("name")
-    if type(name) is not str:
-        return TaskInvalidTypeError("name", name, "str")
-    reason = "appears twice" if repeated else "must not be empty"
-    return TaskInvalidValueError("name", name, reason, task=label)
+def _bad_identity(rows: Iterable[Sequence[Any]], seen: set[str]) -> Exception:
+    """What is wrong with the first generation or name that cannot be; of a single row, whether it was seen before."""
+    earlier = set() if isinstance(rows, Records) else seen
+    for generation, name, *_ in rows:
+        label = name if isinstance(name, str) else None
+        if type(generation) is not int:
+            return _bad_number("generation", generation, label or "")
+        if name is None:
+            return TaskMissingFieldError("name")
+        if type(name) is not str:
+            return TaskInvalidTypeError("name", name, "str")
+        if not name or name in earlier:
+            reason = "appears twice" if name else "must not be empty"
+            return TaskInvalidValueError("name", name, reason, task=label)
+        earlier.add(name)
+    raise AssertionError("nothing is wrong with them")

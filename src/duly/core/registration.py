@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from enum import Enum
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from duly.core.cron import CronExpression, parse_cron
 from duly.core.moments import Delay, delay_of
@@ -27,6 +27,8 @@ class Kind(Enum):
 
     LOOP = "loop"
     THREAD = "thread"
+
+    __hash__ = object.__hash__  # there is one object for each: asked for every task, and Enum's own is slow
 
 
 class Registration(NamedTuple):
@@ -53,28 +55,42 @@ def read_registrations(items: Sequence[object]) -> Iterator[Registration]:
     """
     seen: set[str] = set()
     expressions: dict[str, CronExpression] = {}
+    delays: dict[timedelta, Delay] = {}
     kinds: dict[int, Kind] = {}
     for index, item in enumerate(items):
-        name, cron, callback, delay = _fields(index, item)
+        if type(item) is tuple and len(item) == 4:
+            name, cron, callback, delay = item
+            if not (type(name) is str and type(cron) is str and callable(callback) and type(delay) is timedelta):
+                name, cron, callback, delay = _fields(index, item)
+        else:
+            name, cron, callback, delay = _fields(index, item)
         if not name or "\0" in name or not (name.isascii() or _encodable(name)):
             raise InvalidRegistrationError(index, "name", name, _what_is_wrong_with(name))
         if name in seen:
             raise ScheduleDuplicateTaskError(index, name)
         seen.add(name)
+        # Looked up, because a million tasks have few expressions, delays and callbacks.
         expression = expressions.get(cron)
         if expression is None:
             try:
                 expression = expressions[cron] = parse_cron(cron)
             except InvalidCronExpressionError as cause:
                 raise CronExpressionInvalidError(index, name, cause) from cause
-        milliseconds = delay_of(delay)
-        if milliseconds < 0:
-            raise NegativeRetryDelayError(index, name, milliseconds)
+        milliseconds = delays.get(delay) if type(delay) is timedelta else None
+        if milliseconds is None:
+            milliseconds = delay_of(delay)
+            if milliseconds < 0:
+                raise NegativeRetryDelayError(index, name, milliseconds)
+            if type(delay) is timedelta:
+                delays[delay] = milliseconds
         # By identity: callbacks need not be hashable, and `items` keeps them alive meanwhile.
         kind = kinds.get(id(callback))
         if kind is None:
             kind = kinds[id(callback)] = kind_of(callback)
-        yield Registration(name, expression, callback, kind, milliseconds)
+        yield _new(Registration, (name, expression, callback, kind, milliseconds))
+
+
+_new: Final = tuple.__new__  # what the constructor of a named tuple calls, without the call around it
 
 
 def kind_of(callback: Callback) -> Kind:

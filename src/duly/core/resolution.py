@@ -1,14 +1,17 @@
 """Declared against stored: which tasks are new, preserved, overridden, orphaned, and which were interrupted."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import tzinfo
-from typing import Any
+from typing import Any, Final, overload
 
 from duly.core.moments import Instant, Minute, as_datetime, begin, minute_of
 from duly.core.occurrences import latest_until
 from duly.core.registration import Registration
 from duly.core.task import AwaitingRetry, AwaitingRun, Interrupted, Task, TaskState, Withdrawn, newly_declared
+
+STEP_TASKS: Final = 64
+"""Tasks between two pauses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +43,51 @@ class Orphan:
     dropped: tuple[str, ...]
 
 
+class Preserved(Sequence[tuple[Task, Registration]]):
+    """Tasks that are declared as they are stored, each with its registration.
+
+    Two lists that look like one of pairs: a million pairs would be the collector's business for as long as they live.
+    """
+
+    def __init__(self) -> None:
+        self.tasks: list[Task] = []
+        self.registrations: list[Registration] = []
+
+    def __len__(self) -> int:
+        return len(self.registrations)
+
+    @overload
+    def __getitem__(self, index: int) -> tuple[Task, Registration]: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[tuple[Task, Registration]]: ...
+
+    def __getitem__(self, index: int | slice) -> Any:
+        if isinstance(index, slice):
+            return list(zip(self.tasks[index], self.registrations[index], strict=True))
+        return self.tasks[index], self.registrations[index]
+
+    def __iter__(self) -> Iterator[tuple[Task, Registration]]:
+        return zip(self.tasks, self.registrations, strict=True)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]  # as of a list: it grows
+
+    def append(self, pair: tuple[Task, Registration]) -> None:
+        """One more."""
+        self.tasks.append(pair[0])
+        self.registrations.append(pair[1])
+
+
 @dataclass(slots=True)
 class Resolution:
     """All that one initialize() changes; applied in one transaction or not at all."""
 
     now: Instant
     added: list[Task] = field(default_factory=list)
-    preserved: list[tuple[Task, Registration]] = field(default_factory=list)
+    preserved: Preserved = field(default_factory=Preserved)
     overridden: list[Override] = field(default_factory=list)
     orphaned: list[Orphan] = field(default_factory=list)
     interrupted: list[Task] = field(default_factory=list)
@@ -78,43 +119,79 @@ def resolve(
 ) -> Iterator[Resolution]:
     """Compare by name, cron text and delay (SPEC 5.1); yields the growing resolution, complete at the end.
 
-    An iterator, so that a caller with a million tasks can let others work in between. New tasks of one expression get
-    neighbouring generations: they fall due together, and their rows then lie together on disk.
+    An iterator that pauses now and then, so that a caller with a million tasks can let others work in between. New
+    tasks of one expression get neighbouring generations: they fall due together, and their rows then lie together on
+    disk.
     """
     result = Resolution(now)
     minute = minute_of(now, zone)
     fresh = newly_declared(minute)
+    latest: dict[str, Minute | None] = {}
     by_expression: dict[str, list[Task]] = {}
-    names: set[str] = set()
-    for registration in declared:
-        name = registration.name
-        names.add(name)
-        old = stored.get(name)
+    find, preserved = stored.get, result.preserved
+    preserve_task, preserve_registration = preserved.tasks.append, preserved.registrations.append
+    for index, registration in enumerate(declared):
+        name, expression, _, _, delay = registration
+        old = find(name)
         if old is None:
-            task = _task(registration, fresh)
-            by_expression.setdefault(registration.expression.text, []).append(task)
-        elif old.expression.text == registration.expression.text and old.delay == registration.delay:
-            result.preserved.append((old, registration))
-            if isinstance(old.state, Interrupted):
+            by_expression.setdefault(expression.text, []).append(_task(registration, fresh))
+        elif old.expression.text == expression.text and old.delay == delay:
+            preserve_task(old)
+            preserve_registration(registration)
+            if type(old.state) is Interrupted:
                 result.interrupted.append(old)
         else:
             task = _task(registration, newly_declared(minute, old.state.served_through))
-            by_expression.setdefault(registration.expression.text, []).append(task)
-            result.overridden.append(Override(old, old.state, task, what_is_dropped(old, minute, zone)))
-        yield result
+            by_expression.setdefault(expression.text, []).append(task)
+            result.overridden.append(Override(old, old.state, task, what_is_dropped(old, minute, zone, latest)))
+        if index % STEP_TASKS == 0:
+            yield result
     for tasks in by_expression.values():
-        for task in tasks:
+        for index, task in enumerate(tasks):
             task.generation = new_generations()
             if task.name not in stored:
                 result.added.append(task)
-            yield result
-    for name, old in stored.items():
-        if name not in names:
-            result.orphaned.append(
-                Orphan(old, getattr(old.state, "last_attempt_at", None), what_is_dropped(old, minute, zone))
-            )
-        yield result
+            if index % STEP_TASKS == 0:
+                yield result
+    if len(result.preserved) + len(result.overridden) < len(stored):
+        yield from _orphans(result, stored, lambda task: what_is_dropped(task, minute, zone, latest))
     yield result
+
+
+def _orphans(
+    result: Resolution, stored: Mapping[str, Task], dropped: Callable[[Task], tuple[str, ...]]
+) -> Iterator[Resolution]:
+    names = {task.name for task in result.preserved.tasks}
+    yield result
+    names.update(each.old.name for each in result.overridden)
+    for index, (name, old) in enumerate(stored.items()):
+        if name not in names:
+            result.orphaned.append(Orphan(old, getattr(old.state, "last_attempt_at", None), dropped(old)))
+        if index % STEP_TASKS == 0:
+            yield result
+
+
+def taking_over(steps: Iterable[Resolution]) -> Iterator[Resolution]:
+    """Give loaded tasks what their registrations say, while both are at hand: a million take too long for one go."""
+    done = 0
+    for resolution in steps:
+        for task, registration in resolution.preserved[done:]:
+            # The caller's own name, too: the one that was loaded is a second copy of it.
+            task.name, task.callback, task.kind = registration.name, registration.callback, registration.kind
+        done = len(resolution.preserved)
+        yield resolution
+
+
+def in_force(resolution: Resolution, stored: Mapping[str, Task], scheduler_key: int) -> Iterator[Task]:
+    """All tasks of a first initialize(), those that were stored in the order of the store if that is possible."""
+    if len(resolution.preserved) == len(stored):
+        yield from stored.values()
+    else:
+        yield from resolution.preserved.tasks
+    for arrived in (resolution.added, [each.new for each in resolution.overridden]):
+        for task in arrived:
+            task.written_by = scheduler_key
+            yield task
 
 
 def difference(result: Resolution) -> dict[str, Any]:
@@ -140,8 +217,13 @@ def configuration(task: Task) -> dict[str, Any]:
     return {"cronExpression": task.expression.text, "retryDelayMs": task.delay}
 
 
-def what_is_dropped(task: Task, minute: Minute, zone: tzinfo) -> tuple[str, ...]:
-    """What a task owed, in words, when its declaration is withdrawn or replaced (SPEC 5.1)."""
+def what_is_dropped(
+    task: Task, minute: Minute, zone: tzinfo, latest: dict[str, Minute | None] | None = None
+) -> tuple[str, ...]:
+    """What a task owed, in words, when its declaration is withdrawn or replaced (SPEC 5.1).
+
+    `latest` keeps the latest due minutes, by expression, for who asks about many tasks.
+    """
     state = task.state
     if isinstance(state, Withdrawn):
         return ()
@@ -150,9 +232,14 @@ def what_is_dropped(task: Task, minute: Minute, zone: tzinfo) -> tuple[str, ...]
         dropped.append(f"interrupted run of {as_datetime(state.last_attempt_at, zone).isoformat()}")
     if isinstance(state, AwaitingRetry | Interrupted) and state.pending_retry_until is not None:
         dropped.append(f"pending retry at {as_datetime(state.pending_retry_until, zone).isoformat()}")
-    latest = latest_until(task.expression, minute, zone)
-    if latest is not None and latest > state.served_through:
-        dropped.append(f"owed catch-up of {as_datetime(begin(latest), zone).isoformat()}")
+    text = task.expression.text
+    if latest is None:
+        latest = {}
+    if text not in latest:
+        latest[text] = latest_until(task.expression, minute, zone)
+    due = latest[text]
+    if due is not None and due > state.served_through:
+        dropped.append(f"owed catch-up of {as_datetime(begin(due), zone).isoformat()}")
     return tuple(dropped)
 
 

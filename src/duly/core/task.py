@@ -127,6 +127,7 @@ class Task:
         state: TaskState,
         callback: Callback,
         kind: Kind,
+        written_by: int = 0,
     ) -> None:
         self.generation = generation
         self.name = name
@@ -135,7 +136,7 @@ class Task:
         self.state: TaskState = state
         self.callback = callback
         self.kind = kind
-        self.written_by = 0
+        self.written_by = written_by
         """The key of the scheduler that last wrote the record (SPEC 5.4)."""
         self.predecessor_runs = False
         """A run of the declaration that this one replaced is still alive; this one waits for its end."""

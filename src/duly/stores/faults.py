@@ -27,6 +27,11 @@ def naming_faults(store: str, operation: str) -> Iterator[None]:
         yield
     except sqlite3.Error as cause:
         raise _fault(store, operation, cause) from cause
+    except UnicodeError as cause:
+        # Text that is none; SQLite's complaint about such a schema quotes it, so that not even that can be raised.
+        raise StoreCorruptedError(
+            f"Store {store} is damaged", store=store, hint="restore a backup of the store", cause=cause
+        ) from cause
     except OSError as cause:
         raise StoreError(
             f"Store {store} cannot be used: {cause.strerror or cause}", store=store, cause=cause

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from duly.errors import StoreError, StoreLockedError
+from duly.stores.place import identity
 
 if sys.platform != "win32":
     import fcntl
@@ -33,11 +34,14 @@ class LockFile:
         self._store = store
         self.path = Path(store + ".lock")
         self._descriptor: int | None = None
+        self._since: datetime | None = None
 
     def acquire(self, since: datetime) -> None:
         """Take the lock, or say who has it."""
+        self._since = since
         try:
-            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            # No link is followed: what lies at the other end of one would be overwritten.
+            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except OSError as cause:
             raise StoreError(
                 f"Cannot create the lock file {self.path}: {cause.strerror}",
@@ -65,6 +69,18 @@ class LockFile:
         with contextlib.suppress(OSError):
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, json.dumps(holder).encode(), 0)
+
+    def keep(self) -> bool:
+        """Take the lock anew if its file was removed, so that others see it; raises if one of them has it already.
+
+        True when that was needed: somebody may have had it in between.
+        """
+        held, since = self._descriptor, self._since
+        if held is None or since is None or identity(str(self.path)) == identity(held):
+            return False
+        self.acquire(since)
+        os.close(held)
+        return True
 
     def touch(self) -> None:
         """Set the modification time to now."""

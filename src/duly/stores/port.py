@@ -81,6 +81,10 @@ class Store(Protocol):
         """Apply all of an initialize(), or nothing."""
         ...
 
+    async def has_replaced(self, number: int) -> bool:
+        """Whether the replacement with this number has been applied, whatever its caller was told of it."""
+        ...
+
     async def write(self, batch: Sequence[Change], number: int, trace: Sequence[TraceRow] = ()) -> Sequence[Refusal]:
         """Make a batch of changes durable, all or none but the refused starts; and rows of the trace with it."""
         ...

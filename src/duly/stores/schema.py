@@ -3,6 +3,8 @@
 import sqlite3
 from typing import Final
 
+from duly.errors import StoreError
+
 APPLICATION_ID: Final = 0x64756C79  # "duly"
 VERSION: Final = 2
 OLDEST_LIBRARY: Final = (3, 33, 0)  # UPDATE ... FROM
@@ -29,7 +31,6 @@ CREATE TABLE tasks (
     known_since INTEGER NOT NULL,
     retired_at INTEGER
 );
-CREATE UNIQUE INDEX tasks_in_force ON tasks (name) WHERE retired_at IS NULL;
 
 CREATE TABLE states (
     generation INTEGER PRIMARY KEY,
@@ -59,6 +60,9 @@ CREATE TABLE runs (
 );
 """
 
+INDEX: Final = "CREATE UNIQUE INDEX tasks_in_force ON tasks (name) WHERE retired_at IS NULL"
+"""Made after the first tasks are there: sorting a million names is far faster than inserting each in its place."""
+
 # The trace, and the segments it is kept in; both are empty unless a scheduler is asked to leave one.
 TRACE_TABLES: Final = """
 CREATE TABLE trace (
@@ -82,13 +86,18 @@ MIGRATIONS: Final[dict[int, str]] = {1: TRACE_TABLES}
 
 
 def create(connection: sqlite3.Connection) -> None:
-    """Lay out an empty database, inside the caller's transaction."""
+    """Lay out an empty database, inside the caller's transaction, but for what `complete` adds."""
     for statement in (TABLES + TRACE_TABLES).split(";"):
         if statement.strip():
             connection.execute(statement)
     connection.executemany("INSERT INTO meta VALUES (?, ?)", [("zone", None), *((name, 0) for name in COUNTERS)])
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version = {VERSION}")
+
+
+def complete(connection: sqlite3.Connection) -> None:
+    """Add the index to a database that was created in the same transaction, and filled meanwhile."""
+    connection.execute(INDEX)
 
 
 def migrate(connection: sqlite3.Connection, found: int) -> None:
@@ -99,3 +108,21 @@ def migrate(connection: sqlite3.Connection, found: int) -> None:
                 connection.execute(statement)
     if found < VERSION:
         connection.execute(f"PRAGMA user_version = {VERSION}")
+
+
+def check_harmless(connection: sqlite3.Connection, path: str) -> None:
+    """Raise a StoreError if the file brings code of its own: duly's has tables and one index, and nothing that acts.
+
+    A view in place of a table, or a trigger, would be carried out in the name of whoever reads or writes the store.
+    """
+    found = connection.execute(
+        "SELECT type, name FROM sqlite_master WHERE type NOT IN ('table', 'index') OR sql LIKE 'CREATE VIRTUAL %'"
+    ).fetchone()
+    if found is not None:
+        kind = found[0] if found[0] != "table" else "virtual table"
+        raise StoreError(
+            f"{path} holds a {kind} that duly did not make",
+            store=path,
+            hint="somebody changed the file: restore a backup, or remove what was added",
+            found=str(found[1]),
+        )

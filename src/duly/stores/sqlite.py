@@ -12,23 +12,17 @@ import sqlite3
 import weakref
 from collections.abc import Sequence
 from datetime import UTC
-from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
 from duly.core.moments import Instant, as_datetime
-from duly.core.record import FIELDS
 from duly.core.task import Change
-from duly.errors import (
-    StoreCorruptedError,
-    StoreError,
-    StoreLockedError,
-    StoreVersionError,
-    TaskInvalidStructureError,
-)
+from duly.errors import StoreCorruptedError, StoreError, StoreLockedError, StoreVersionError
 from duly.stores import schema
 from duly.stores.faults import naming_faults
+from duly.stores.loading import load_records
 from duly.stores.lockfile import LockFile, this_process
+from duly.stores.place import Identity, check_place, identity, is_being_created, readable
 from duly.stores.port import Persisted, Refusal, Replacement, TraceRow, TraceRows
 from duly.stores.statements import Statements
 from duly.stores.tracing import Tracing
@@ -38,7 +32,8 @@ DEFAULT_HISTORY: Final = 100_000
 CHECKPOINT_PAGES: Final = 8_000
 """The WAL is folded into the file about every 32 MB, so that a tick of many tasks does not pay for it repeatedly."""
 
-_STATE_FIELDS: Final = FIELDS[5:]
+CACHE_KIB: Final = 32 * 1024
+"""Pages that SQLite may keep in memory, so that a large initialize() does not write and read them again and again."""
 
 _stores: "weakref.WeakSet[SqliteStore]" = weakref.WeakSet()
 _left_open: list[sqlite3.Connection] = []
@@ -75,6 +70,10 @@ class SqliteStore:
         self._worker: Worker = worker if worker is not None else WriterThread()
         self._lock = None if self.in_memory else LockFile(self.path)
         self._connection: sqlite3.Connection | None = None
+        self._files: tuple[Identity | None, ...] = ()
+        """Which files the connection writes to: the main one and its WAL."""
+        self._version: Any = None  # changes when somebody else writes
+        self._usurped = False
         self._found_version = 0
         self._existed = False
         self._is_new = True
@@ -115,6 +114,10 @@ class SqliteStore:
         """Apply all of an initialize(), or nothing."""
         await self._worker.call(lambda: self._replace(replacement, number))
 
+    async def has_replaced(self, number: int) -> bool:
+        """Whether that replacement is in the file."""
+        return await self._worker.call(lambda: self._has_replaced(number))
+
     async def write(self, batch: Sequence[Change], number: int, trace: Sequence[TraceRow] = ()) -> Sequence[Refusal]:
         """Make a batch durable; the lock makes this scheduler the only writer, so nothing is refused."""
         await self._worker.call(lambda: self._write(batch, number, trace))
@@ -151,8 +154,9 @@ class SqliteStore:
         self._fresh = True
         if self._lock is None:
             return self._open_memory()
-        self._check_place()
-        self._found_version = self._recognise()
+        check_place(self.path)
+        if not is_being_created(self.path):  # otherwise the lock tells by whom
+            self._found_version = self._recognise()
         self._lock.acquire(as_datetime(at, UTC))
         try:
             # Once more, now that nobody else can create it in between.
@@ -169,25 +173,6 @@ class SqliteStore:
             weakref.finalize(self, self._connection.close)
         self._is_new = self._connection.execute("PRAGMA application_id").fetchone()[0] != schema.APPLICATION_ID
         return self._nothing_yet() if self._is_new else self._read_all(self._connection)
-
-    def _check_place(self) -> None:
-        folder = Path(self.path).parent
-        if os.path.isdir(self.path):
-            raise StoreError(f"{self.path} is a folder", store=self.path, hint="name a file inside it")
-        if not folder.is_dir():
-            raise StoreError(
-                f"The folder {folder} does not exist", store=self.path, hint="create it, or correct the store's path"
-            )
-        if not os.access(folder, os.W_OK | os.X_OK):
-            raise StoreError(
-                f"The folder {folder} is not writable",
-                store=self.path,
-                hint="SQLite keeps its journal and duly its lock beside the store",
-            )
-        if os.path.exists(self.path) and not os.access(self.path, os.R_OK | os.W_OK):
-            raise StoreError(
-                f"{self.path} is not readable and writable", store=self.path, hint="check its owner and mode"
-            )
 
     def _recognise(self) -> int:
         """The schema version of what is there; 0 for nothing yet, an error for anything that is not ours."""
@@ -210,21 +195,24 @@ class SqliteStore:
                     hint="give duly a file of its own",
                     applicationId=application_id,
                 )
+            schema.check_harmless(connection, self.path)
         if not 1 <= version <= schema.VERSION:
             raise StoreVersionError(self.path, version, schema.VERSION)
         return int(version)
 
     def _is_hollow(self, connection: sqlite3.Connection) -> bool:
         """Whether this is a database without a single table: a first initialize() was killed before its commit."""
-        pages = connection.execute("PRAGMA page_count").fetchone()[0]
-        return pages > 0 and connection.execute("SELECT 1 FROM sqlite_master").fetchone() is None
+        if connection.execute("PRAGMA page_count").fetchone()[0] == 0:
+            # Rolled back to nothing at all, or to the one byte that SQLite takes for nothing; any other few bytes that
+            # count as no page are something else.
+            size = os.path.getsize(connection.execute("PRAGMA database_list").fetchone()[2])
+            return size == 0 or (size == 1 and is_being_created(self.path))
+        return connection.execute("SELECT 1 FROM sqlite_master").fetchone() is None
 
     @contextlib.contextmanager
     def _reader(self) -> Any:
-        # Without a WAL there is no holder, so the file stands still: `immutable` then spares it even SQLite's helpers.
-        mode = "mode=ro" if os.path.exists(self.path + "-wal") else "immutable=1"
-        with naming_faults(self.path, "load"):
-            connection = sqlite3.connect(f"file:{quote(os.fsencode(self.path))}?{mode}", uri=True, isolation_level=None)
+        with naming_faults(self.path, "load"), readable(self.path) as (path, mode):
+            connection = sqlite3.connect(f"file:{quote(os.fsencode(path))}?{mode}", uri=True, isolation_level=None)
             try:
                 yield connection
             finally:
@@ -261,19 +249,14 @@ class SqliteStore:
             try:
                 meta = dict(connection.execute("SELECT key, value FROM meta"))
                 identifiers = dict(connection.execute("SELECT key, identifier FROM schedulers"))
-                records = connection.execute(
-                    "SELECT generation, t.name, t.cron, t.delay_ms, t.known_since, "
-                    + ", ".join(f"s.{name}" for name in _STATE_FIELDS)
-                    + " FROM tasks t LEFT JOIN states s USING (generation) WHERE t.retired_at IS NULL"
-                ).fetchall()
-                states = connection.execute("SELECT count(*) FROM states").fetchone()[0]
+                records = load_records(connection)
             finally:
                 connection.execute("ROLLBACK")
-        if states != len(records):
-            raise TaskInvalidStructureError(states, f"{states} states for {len(records)} tasks")
         for name in schema.COUNTERS:
             if type(meta.get(name)) is not int:
                 raise StoreCorruptedError(f"{self.path} has no valid counter {name!r}", store=self.path)
+        if not all(type(key) is int and type(name) is str for key, name in identifiers.items()):
+            raise StoreCorruptedError(f"{self.path} has a scheduler without a valid key or name", store=self.path)
         known = {identifier: key for key, identifier in identifiers.items()}
         key = self._statements.key = known.get(self._statements.identifier, max(identifiers, default=0) + 1)
         return Persisted(
@@ -301,6 +284,7 @@ class SqliteStore:
                         hint="keep the store on a local file system",
                     )
                 connection.execute(f"PRAGMA synchronous = {self._synchronous}")
+                connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
                 connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
                 connection.execute(f"PRAGMA journal_size_limit = {4096 * CHECKPOINT_PAGES}")
         except BaseException:
@@ -315,8 +299,57 @@ class SqliteStore:
             if not os.path.exists(self.path):
                 # Born private: what tasks are called and why they failed is nobody else's business.
                 os.close(os.open(self.path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
-            self._connection = self._connect(self.path)
+            self._begin_writing()
+        elif not self.in_memory:
+            self._stay_in_place()
+        assert self._connection is not None
         return self._connection
+
+    def _begin_writing(self) -> None:
+        self._connection = self._connect(self.path)
+        self._files = self._files_now()
+        self._version = self._connection.execute("PRAGMA data_version").fetchone()
+        self._usurped = False
+
+    def _files_now(self) -> tuple[Identity | None, ...]:
+        return identity(self.path), identity(self.path + "-wal")
+
+    def _stay_in_place(self) -> None:
+        """What is written must be what the next start finds: SQLite itself goes on writing to a removed file."""
+        assert self._lock is not None
+        assert self._connection is not None
+        if self._lock.keep() and self._connection.execute("PRAGMA data_version").fetchone() != self._version:
+            self._usurped = True
+            self._lock.release()
+        if self._usurped:
+            raise StoreError(
+                f"Another scheduler used {self.path} after its lock file was removed",
+                store=self.path,
+                hint="stop this one, which gives up; what it ran counts as interrupted there",
+            )
+        main, wal = self._files_now()
+        if main != self._files[0]:
+            raise StoreError(
+                f"Store {self.path} was {'removed' if main is None else 'replaced'} while in use",
+                store=self.path,
+                hint="put the file back; or stop, which gives up, and start with what is there",
+            )
+        if wal != self._files[1]:
+            self._begin_new_wal()
+
+    def _begin_new_wal(self) -> None:
+        """The WAL has lost its name, and would be lost: fold it into the file while it can still be read."""
+        assert self._connection is not None
+        refused, _, _ = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        if refused:
+            raise StoreError(
+                f"The WAL of store {self.path} was removed, and somebody reads it",
+                store=self.path,
+                hint="let nothing remove files beside the store",
+            )
+        connection, self._connection = self._connection, None
+        connection.close()
+        self._begin_writing()
 
     @contextlib.contextmanager
     def _transaction(self, operation: str) -> Any:
@@ -326,6 +359,8 @@ class SqliteStore:
             try:
                 yield connection
                 connection.execute("COMMIT")
+                if not self.in_memory and self._files[1] is None:
+                    self._files = self._files_now()  # the WAL of a new file is born with its first transaction
             except BaseException:
                 if connection.in_transaction:
                     with contextlib.suppress(sqlite3.Error):
@@ -344,6 +379,8 @@ class SqliteStore:
                     if self._fresh:
                         self._statements.arrive(connection, replacement)
                     self._statements.apply(connection, replacement)
+                    if self._fresh and self._is_new:
+                        schema.complete(connection)
                     self._trace(connection, replacement.trace)
                     self._statements.finished(connection, "replaced", number)
         except BaseException:
@@ -352,6 +389,10 @@ class SqliteStore:
             raise
         self._fresh = False
         self._is_new = False
+
+    def _has_replaced(self, number: int) -> bool:
+        with naming_faults(self.path, "initialize"):
+            return not self._is_new and self._statements.already(self._writer(), "replaced", number)
 
     def _trace(self, connection: sqlite3.Connection, trace: TraceRows | None) -> None:
         if trace is None:
@@ -369,7 +410,7 @@ class SqliteStore:
         if connection is not None:
             connection.close()
         with contextlib.suppress(OSError):
-            for suffix in ("-wal", "-shm"):
+            for suffix in ("-journal", "-wal", "-shm"):
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(self.path + suffix)
             if self._existed:

@@ -9,13 +9,19 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
-from duly.core.moments import MICROSECONDS
+from duly.core.moments import MICROSECONDS, Instant
 from duly.core.task import MARK_TOLERANCE, SHORTEST_DELAY, Change, Correction, End, Grounds, Start, Task
 from duly.stores.port import Replacement
 
 Verb = Literal["replaced", "written"]
+
+DECLARED_TOGETHER_MIN: Final = 8
+"""From so many on, declarations that differ in their names alone are inserted by one statement."""
+
+DECLARED_TOGETHER_MAX: Final = 20_000
+""" ... and by one for each so many: their names are put together and taken apart without a pause."""
 
 
 @dataclass(slots=True)
@@ -86,18 +92,44 @@ class Statements:
         arrivals = resolution.added + [each.new for each in resolution.overridden]
         if arrivals:
             arrivals.sort(key=_generation)
-            connection.executemany(
-                "INSERT INTO tasks VALUES (?, ?, ?, ?, ?, NULL)",
-                ((task.generation, task.name, task.expression.text, task.delay, replacement.at) for task in arrivals),
-            )
-            connection.executemany(
-                "INSERT INTO states VALUES (?, ?, NULL, NULL, NULL, NULL, 0, 0, NULL, NULL, NULL, ?)",
-                ((task.generation, task.state.served_through, self.key) for task in arrivals),
-            )
+            self._declare(connection, arrivals, replacement.at)
             connection.execute(
                 "UPDATE meta SET value = max(value, ?) WHERE key = 'generation'", (arrivals[-1].generation,)
             )
         connection.execute("UPDATE meta SET value = ? WHERE key = 'zone'", (replacement.zone,))
+
+    def _declare(self, connection: sqlite3.Connection, arrivals: Sequence[Task], at: Instant) -> None:
+        """Insert new declarations and their states; those of one expression have consecutive generations."""
+        marks = {task.state.served_through for task in arrivals}
+        few: list[Task] = []
+        for (cron, delay), alike in groupby(arrivals, _configuration):
+            tasks = list(alike)
+            first, last = tasks[0].generation, tasks[-1].generation
+            if len(tasks) < DECLARED_TOGETHER_MIN or last - first != len(tasks) - 1:
+                few += tasks
+                continue
+            for begin in range(0, len(tasks), DECLARED_TOGETHER_MAX):
+                names = json.dumps([task.name for task in tasks[begin : begin + DECLARED_TOGETHER_MAX]])
+                connection.execute(
+                    "INSERT INTO tasks SELECT :first + j.key, j.value, :cron, :delay, :at, NULL "
+                    "FROM json_each(:names) AS j",
+                    {"first": first + begin, "cron": cron, "delay": delay, "at": at, "names": names},
+                )
+        connection.executemany(
+            "INSERT INTO tasks VALUES (?, ?, ?, ?, ?, NULL)",
+            ((task.generation, task.name, task.expression.text, task.delay, at) for task in few),
+        )
+        if len(marks) == 1:
+            connection.execute(
+                "INSERT INTO states SELECT generation, ?, NULL, NULL, NULL, NULL, 0, 0, NULL, NULL, NULL, ? "
+                "FROM tasks NOT INDEXED WHERE generation BETWEEN ? AND ?",
+                (*marks, self.key, arrivals[0].generation, arrivals[-1].generation),
+            )
+        else:
+            connection.executemany(
+                "INSERT INTO states VALUES (?, ?, NULL, NULL, NULL, NULL, 0, 0, NULL, NULL, NULL, ?)",
+                ((task.generation, task.state.served_through, self.key) for task in arrivals),
+            )
 
     def _write_starts(self, connection: sqlite3.Connection, starts: Iterable[Any]) -> None:
         highest = 0
@@ -209,6 +241,10 @@ class Statements:
             "AND pending_retry_until > :now + 1000 * max(:shortest, t.delay_ms)",
             {"now": now, "shortest": SHORTEST_DELAY, "key": self.key},
         )
+
+
+def _configuration(task: Task) -> tuple[str, int]:
+    return task.expression.text, task.delay
 
 
 def _generation(task: Task) -> int:

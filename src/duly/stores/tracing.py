@@ -82,7 +82,9 @@ class Tracing:
 
 def export(connection: sqlite3.Connection, *, clean: bool) -> Iterator[bytes]:
     """The lines of a store's trace, segment by segment; the last one is sealed as clean or open. In one snapshot."""
-    connection.execute("BEGIN")
+    begun_here = not connection.in_transaction  # a caller may look at more than the trace in the same snapshot
+    if begun_here:
+        connection.execute("BEGIN")
     try:
         segments = connection.execute("SELECT segment, first, hash FROM segments ORDER BY segment").fetchall()
         for index, (segment, first, _) in enumerate(segments):
@@ -96,7 +98,8 @@ def export(connection: sqlite3.Connection, *, clean: bool) -> Iterator[bytes]:
                 yield lines.pop()
             yield encode_seal(Seal(clean and is_last, writer.count, writer.hash))
     finally:
-        connection.execute("ROLLBACK")
+        if begun_here:
+            connection.execute("ROLLBACK")
 
 
 _ENCODE: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode

@@ -8,9 +8,8 @@ SQLite file, written without waiting for the disk: a simulated death is a proces
 import asyncio
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta, tzinfo
-from heapq import heappop, heappush
 from itertools import count
 from pathlib import Path
 from types import TracebackType
@@ -31,7 +30,9 @@ from duly.options import check_listener
 from duly.scheduler import Scheduler, scheduler_on
 from duly.stores.port import Store
 from duly.stores.sqlite import DEFAULT_HISTORY, SqliteStore
-from duly.stores.worker import Inline
+from duly.stores.worker import Inline, Worker
+from duly.testing.passing import SimulatedClock
+from duly.testing.seeded import Dice, SeededPool, SeededWorker
 
 _IDLE_ROUNDS: Final = 10
 """Rounds of the event loop without any sign of life after which what still runs counts as waiting for something else.
@@ -46,89 +47,6 @@ _AUDITED_TASKS_MAX: Final = 500
 _POLLS: Final[frozenset[type[Event]]] = frozenset({PollStarted, PollCompleted})
 
 
-class _SimulatedClock:
-    """Wall time, passing time, and who sleeps until when."""
-
-    def __init__(self, wall: Instant, zone: tzinfo) -> None:
-        self.wall = wall
-        self.passed = 0  # microseconds
-        self.signs_of_life = 0
-        self.naps: set[asyncio.Event] = set()
-        """Those of callbacks that are asleep, and have not been woken."""
-        self.postponed: Callable[[int, asyncio.Event], int] | None = None
-        """Until when a look can wait that was wanted at an instant; None: no look waits."""
-        self._zone = zone
-        self._sleepers: list[tuple[int, int, asyncio.Event, list[bool]]] = []
-        self._tickets = count()
-
-    def now(self) -> Instant:
-        self.signs_of_life += 1
-        return self.wall
-
-    def elapsed(self) -> float:
-        return self.passed / MICROSECONDS
-
-    def zone(self) -> tzinfo:
-        return self._zone
-
-    async def sleep_until(self, instant: int, wake: asyncio.Event) -> None:
-        if self.postponed is not None:
-            instant = self.postponed(instant, wake)
-        await self.sleep(instant - self.wall, wake)
-
-    async def nap(self, microseconds: int) -> None:
-        """Sleep for a stretch of passing time, as callbacks do."""
-        wake = asyncio.Event()
-        self.naps.add(wake)
-        try:
-            await self.sleep(microseconds, wake)
-        finally:
-            self.naps.discard(wake)
-
-    async def sleep(self, microseconds: int, wake: asyncio.Event) -> None:
-        """Sleep for a stretch of passing time, or until woken."""
-        self.signs_of_life += 1
-        if wake.is_set() or microseconds <= 0:
-            await breathe()
-            return
-        asleep = [True]
-        heappush(self._sleepers, (self.passed + microseconds, next(self._tickets), wake, asleep))
-        try:
-            await wake.wait()
-        finally:
-            asleep[0] = False
-            self.signs_of_life += 1
-
-    def next_alarm(self) -> int | None:
-        """When the next sleeper wants to be woken, in passing time."""
-        while self._sleepers and not self._sleepers[0][3][0]:
-            heappop(self._sleepers)
-        return self._sleepers[0][0] if self._sleepers else None
-
-    def pass_by(self, microseconds: int) -> None:
-        """Let time pass, and wake whoever slept until now."""
-        self.wall = Instant(self.wall + microseconds)
-        self.passed += microseconds
-        while (alarm := self.next_alarm()) is not None and alarm <= self.passed:
-            _, _, wake, asleep = heappop(self._sleepers)
-            asleep[0] = False
-            self.naps.discard(wake)
-            wake.set()
-
-
-class _InlinePool:
-    """Blocking callbacks, called where they stand: they take no simulated time."""
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-
-    async def run(self, callback: Callable[[], Any]) -> Any:
-        return callback()
-
-    def close(self, *, wait: bool) -> None:
-        """There is nothing to close."""
-
-
 class SimulatedHost:
     """A computer in a test: a clock you move, a disk that survives, a process you can kill.
 
@@ -141,8 +59,11 @@ class SimulatedHost:
 
     `at` and every `when` are ISO text or a `datetime`; naive ones are meant in `tz`, a zone name or a `tzinfo`. `store`
     is a path that outlives the host; by default the disk is gone with it. `events` lists every event of every scheduler
-    on this host, except the two that each poll makes. `idle_looks=False` leaves out the looks at which nothing can be
-    due, and makes a year pass in seconds.
+    on this host, except the two that each poll makes. Looks at which nothing is due, and that leave no mark (no trace,
+    no poll that anybody hears), are left out, so a year passes in seconds; `idle_looks=False` leaves out the others
+    too. `seed` chooses among the orders in which things can happen: who wakes first of those that sleep until the same
+    moment, how soon a store's call or a blocking callback has its turn; 0 is the plain order. The same seed gives the
+    same history, to the byte.
     """
 
     def __init__(
@@ -152,21 +73,25 @@ class SimulatedHost:
         store: str | Path | Store | None = None,
         *,
         idle_looks: bool = True,
+        seed: int = 0,
     ) -> None:
+        if type(seed) is not int or seed < 0:
+            raise ValueError(f"a seed is a whole number that is not negative, got {seed!r}")
+        self._dice = Dice(seed) if seed else None
         self._zone = _zone(tz)
         self._zone_has_a_name = _is_named(self._zone)
-        self._clock = _SimulatedClock(instant_of(self._moment(at)), self._zone)
-        if not idle_looks:
-            self._clock.postponed = self._postponed
+        self._clock = SimulatedClock(instant_of(self._moment(at)), self._zone, self._dice)
+        self._idle_looks = idle_looks
+        self._clock.put_off = self._put_off
         self._given_store = store
         self._folder: str | None = None
         self._identifiers = count(1)
         self._host = Host(
             clock=self._clock,
             new_identifier=lambda: f"{next(self._identifiers):032x}",
-            new_pool=_InlinePool,
+            new_pool=lambda size: SeededPool(size, self._dice),
             default_threads=_THREADS,
-            new_worker=Inline,
+            new_worker=self._new_worker,
             eager=False,
             audit=self._audit,
         )
@@ -175,6 +100,8 @@ class SimulatedHost:
         self._passing = False
         self._callbacks_only_sleep = False
         """A promise that `duly simulate` makes for its stand-ins: while they sleep, the host is known to be quiet."""
+        self._rest: Callable[[], Awaitable[None]] | None = None
+        """Waits until nothing on the event loop is ready, where that can be known; elsewhere it is found out."""
         self._faults: list[str] = []  # what the monitor holds against the scheduler, until it is raised
         self.events: list[Event] = []
 
@@ -221,11 +148,16 @@ class SimulatedHost:
         place = store if store is not None else self._store_place()
         if isinstance(place, str | Path):
             history = options.get("history", DEFAULT_HISTORY)
-            place = SqliteStore(place, history=history, worker=Inline(), synchronous="OFF")
+            place = SqliteStore(place, history=history, worker=self._new_worker(), synchronous="OFF")
         unheard = _POLLS if theirs is None else frozenset[type[Event]]()
         scheduler = scheduler_on(self._host, place, unheard=unheard, on_event=on_event, **options)
         self._schedulers.append(scheduler)
         return scheduler
+
+    def _new_worker(self) -> Worker:
+        if self._dice is None:
+            return Inline()
+        return SeededWorker(self._dice, alive=self._clock.now)
 
     def _store_place(self) -> str | Path | Store:
         if self._given_store is not None:
@@ -259,8 +191,10 @@ class SimulatedHost:
     async def set_clock(self, when: str | datetime) -> None:
         """Set the wall clock, also back; no time passes, so a scheduler notices at its next look, within a minute."""
         self._require_inside()
-        self._clock.wall = instant_of(self._moment(when))
-        if self._clock.postponed is not None:
+        moment = instant_of(self._moment(when))
+        self._clock.want_looks_again()
+        self._clock.wall = moment
+        if not self._idle_looks:
             for scheduler in self._schedulers:
                 if scheduler._loop is not None:
                     scheduler._loop.wake.set()  # it may be asleep for longer than a minute
@@ -278,6 +212,16 @@ class SimulatedHost:
 
         Schedulers made before are dead; `host.scheduler()` makes one as a new process would.
         """
+        tasks = self._kill()
+        current = asyncio.current_task()
+        # Callbacks may resist their cancellation; a dead process does not wait for them.
+        for _ in range(_IDLE_ROUNDS):
+            if all(task.done() or task is current for task in tasks):
+                break
+            await breathe()
+
+    def _kill(self) -> list["asyncio.Task[Any]"]:
+        """The same, at this very step and from wherever it is called; returns what is left to fall silent."""
         dead, self._schedulers = self._schedulers, []
         tasks: list[asyncio.Task[Any]] = []
         for scheduler in dead:
@@ -292,12 +236,7 @@ class SimulatedHost:
             tasks += calls
             scheduler.initialize = scheduler.stop = _dead  # type: ignore[assignment]  # that process is gone
             scheduler._bind = _never  # type: ignore[method-assign]  # and with it calls that have not begun yet
-        current = asyncio.current_task()
-        # Callbacks may resist their cancellation; a dead process does not wait for them.
-        for _ in range(_IDLE_ROUNDS):
-            if all(task.done() or task is current for task in tasks):
-                break
-            await breathe()
+        return tasks
 
     # --- how it is done ----------------------------------------------------------------------------------------------
 
@@ -310,11 +249,14 @@ class SimulatedHost:
             goal = self._clock.passed + microseconds
             await self._settle()
             while (alarm := self._clock.next_alarm()) is not None and alarm <= goal:
+                self._clock.put_off_again()
+                if self._clock.next_alarm() != alarm:
+                    continue
                 self._clock.pass_by(max(0, alarm - self._clock.passed))
                 await self._settle()
             self._clock.pass_by(max(0, goal - self._clock.passed))
             await self._settle()
-            for _ in range(_IDLE_ROUNDS):
+            for _ in range(_IDLE_ROUNDS if self._rest is None else 0):
                 await breathe()  # the test's own tasks, too, hear of what has happened
         finally:
             self._passing = False
@@ -322,6 +264,9 @@ class SimulatedHost:
     async def _settle(self) -> None:
         """Wait until nothing of any scheduler is ready."""
         self._require_inside()
+        if self._rest is not None:
+            await self._rest()
+            return self._complain()
         idle = 0
         for _ in range(_ROUNDS_MAX):
             if all(_is_quiet(scheduler) for scheduler in self._schedulers) and not self._any_run_awake():
@@ -338,7 +283,7 @@ class SimulatedHost:
         runs = sum(len(each._loop.execution.runs) for each in self._schedulers if each._loop is not None)
         return runs > 0 and not (self._callbacks_only_sleep and runs == len(self._clock.naps))
 
-    def _postponed(self, instant: int, wake: asyncio.Event) -> int:
+    def _put_off(self, instant: int, wake: asyncio.Event) -> int:
         """When a loop that wants to look at an instant has something to find; time is the host's, so it can know."""
         for scheduler in self._schedulers:
             loop = scheduler._loop
@@ -346,6 +291,8 @@ class SimulatedHost:
                 continue
             if instant < loop.agenda.minute_ends(self._clock.wall):
                 break  # a retry or a time limit, and not the end of a minute
+            if self._idle_looks and _leaves_a_mark(scheduler, loop):
+                break
             looks = [] if (due := loop.agenda.next_due()) is None else [begin(due)]
             if (timer := loop.agenda.next_timer()) is not None:
                 looks.append(timer)
@@ -360,7 +307,9 @@ class SimulatedHost:
         if monitor is None or loop.agenda.size > _AUDITED_TASKS_MAX:
             return
         chosen = {start.task.name for start in decision.starts}
-        obliged = set(monitor.obligations(decision.at))
+        # Some are put off to the next decision of this very look, behind those that are owed for longer.
+        put_off = {task.name for tasks in decision.younger.values() for task in tasks} - chosen
+        obliged = set(monitor.obligations(decision.at)) - put_off
         slots = loop.free_slots()
         scarce = len(chosen) >= CHUNK_STARTS_MAX or slots.total is not None or (slots.threads or 0) <= len(chosen)
         if chosen != obliged and not (scarce and chosen < obliged):
@@ -386,6 +335,12 @@ class SimulatedHost:
         if not isinstance(when, datetime):
             raise TypeError(f"a moment is ISO text or a datetime, got {type(when).__name__}")
         return when.replace(tzinfo=self._zone) if when.tzinfo is None else when
+
+
+def _leaves_a_mark(scheduler: Scheduler, loop: Loop) -> bool:
+    """Whether anybody could tell that a loop looked, and found nothing due."""
+    heard = scheduler._trace or loop._sink.wants(PollStarted)
+    return heard or bool(loop.execution.runs) or type(scheduler._store) is not SqliteStore
 
 
 def _is_quiet(scheduler: Scheduler) -> bool:
