@@ -54,19 +54,25 @@ def test_without_the_extra_it_says_what_to_install(missing: str, tmp_path: Path)
     )
 
 
-def test_help_lists_every_command_and_each_has_an_example(tmp_path: Path) -> None:
-    """`duly --help` in the order of the table; `duly COMMAND --help` shows how it is used."""
+def test_help_lists_every_command(tmp_path: Path) -> None:
+    """`duly --help` in the order of the table."""
     listed = duly("--help", folder=tmp_path)
     assert listed.code == 0
     lines = listed.out.split("Commands:")[1].splitlines()
     shown = [line.split()[0] for line in lines if line.startswith("  ") and not line.startswith("   ")]
     assert shown[: len(COMMANDS)] == list(COMMANDS)
-    for command in ("run", "plan", "status", "history"):
-        text = duly(command, "--help", folder=tmp_path)
-        assert text.code == 0
-        assert "Example:" in text.out
-        assert f"duly {command}" in text.out
-        assert "--json" in text.out
+
+
+@pytest.mark.parametrize(
+    "command", [*COMMANDS, "trace export", "import crontab", "import celery", "import apscheduler"]
+)
+def test_every_command_has_help_with_an_example_and_json(command: str, tmp_path: Path) -> None:
+    """Issue 5: `--help` with an example, and `--json`; groups leave the latter to their commands."""
+    text = duly(*command.split(), "--help", folder=tmp_path)
+    assert (text.code, text.err) == (0, "")
+    example = text.out.split("Example:")[1].split("Options:")[0]
+    assert f"duly {command}" in example
+    assert "--json" in text.out or "Commands:" in text.out
 
 
 def test_without_a_command_there_is_help_and_a_usage_code(tmp_path: Path) -> None:
@@ -84,6 +90,8 @@ def test_without_a_command_there_is_help_and_a_usage_code(tmp_path: Path) -> Non
         (["status", "--stor", "x"], "--stor"),
         (["--frob"], "--frob"),
         (["status"], "Missing option '--store'"),
+        (["trace"], "Missing command"),
+        (["import"], "Missing command"),
         (["history", "a", "b", "--store", "x"], "Got unexpected extra argument"),
     ],
 )
@@ -107,6 +115,29 @@ def test_completion_knows_commands_and_options(folder: Path) -> None:
     assert options.out.split() == ["plain,--log-format"]
     values = duly(folder=folder, _DULY_COMPLETE="bash_complete", COMP_WORDS="duly run --log-format j", COMP_CWORD="3")
     assert values.out.split() == ["plain,json"]
+
+
+@pytest.mark.parametrize(
+    ("words", "store", "expected"),
+    [
+        ("duly history --store state.db j", "", ["plain,jetzt"]),
+        ("duly explain ", "state.db", ["plain,jetzt", "plain,täglich"]),
+        ("duly explain --store state.db t", "", ["plain,täglich"]),
+        ("duly history ", "", []),
+        ("duly history ", "missing.db", []),
+        ("duly history ", "app.py", []),
+        ("duly next --tz europe/berl", "", ["plain,Europe/Berlin"]),
+        ("duly run ta", "", ["file,ta"]),
+        ("duly trace ", "", ["plain,export"]),
+        ("duly verify st", "", ["file,st"]),
+    ],
+)
+def test_completion_knows_tasks_zones_and_files(words: str, store: str, expected: list[str], folder: Path) -> None:
+    """Names of tasks from the store that is named already; silence where there is none, never an error."""
+    (folder / "app.py").write_text("no store")
+    number = str(len(words.split(" ")) - 1)
+    said = duly(folder=folder, _DULY_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD=number, DULY_STORE=store)
+    assert (said.out.split(), said.err) == (expected, "")
 
 
 def test_colour_only_on_a_terminal_and_not_against_no_color(folder: Path) -> None:

@@ -1,6 +1,7 @@
 """`duly explain`: why a task ran, did not run, or ran late at a minute."""
 
 import asyncio
+import re
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -16,7 +17,7 @@ from duly.console.explaining import explain
 from duly.console.reading import read_store
 from duly.core.moments import Delay, Instant, Minute, as_datetime, instant_of
 from duly.testing import SimulatedHost
-from tests.console.program import duly, fingerprint
+from tests.console.program import ROOT, duly, fingerprint
 
 BERLIN = ZoneInfo("Europe/Berlin")
 
@@ -80,6 +81,10 @@ FAILED = ran("2024-05-02T02:30:00", "2024-05-02T02:31:00", "failure")
 RETRIED = ran("2024-05-02T02:41:00", "2024-05-02T02:42:00", cause="retry", scheduled="2024-05-02T02:41:00")
 CUT_SHORT = ran("2024-05-02T02:30:00", None, "interrupted")
 RESTARTED = ran("2024-05-02T02:35:10", "2024-05-02T02:36:00", cause="interrupted", scheduled="2024-05-02T02:30:00")
+CUT_SHORT_AGAIN = RESTARTED._replace(ended_at=None, outcome="interrupted")
+RESTED = ran("2024-05-02T02:45:10", "2024-05-02T02:46:00", cause="interrupted", scheduled="2024-05-02T02:35:10")
+A_LITTLE_LATE = ran("2024-05-02T02:30:50", "2024-05-02T02:32:00", scheduled="2024-05-02T02:30:00")
+UNDER_WAY = ran("2024-05-02T02:30:00", None, "running")
 DAYS_BEFORE = ran("2024-04-29T02:30:00", "2024-04-29T02:31:00")
 AFTER_DOWNTIME = ran("2024-05-02T08:00:00", "2024-05-02T08:01:00", scheduled="2024-05-02T02:30:00")
 LONG = ran("2024-05-01T02:30:00", "2024-05-02T04:00:00")
@@ -97,6 +102,19 @@ GONE = [declared(until="2024-05-02T06:00")]
     [
         pytest.param("2024-05-02T02:30", [EVE, ON_TIME], {}, Verdict.RAN, ["onTime", "succeeded"], id="on time"),
         pytest.param("2024-05-02T03:00", [ON_TIME], {}, Verdict.NOT_DUE, ["notDue", "nearest"], id="not due"),
+        pytest.param("2024-05-02T02:30", [EVE, A_LITTLE_LATE], {}, Verdict.RAN_LATE, ["late", "succeeded"], id="late"),
+        pytest.param("2024-05-02T02:30", [EVE, UNDER_WAY], {}, Verdict.RAN, ["onTime", "running"], id="under way"),
+        pytest.param(
+            "2024-05-02T02:30", [], {"declarations": []}, Verdict.NOT_RUN, ["unknownTask"], id="never declared"
+        ),
+        pytest.param(
+            "2024-05-02T02:45",
+            [CUT_SHORT, CUT_SHORT_AGAIN, RESTED],
+            {"arrivals": [at("2024-05-02T02:35:05"), at("2024-05-02T02:36:00")]},
+            Verdict.RAN,
+            ["interruptedAndRestarted", "schedulerStopped", "crashLoopDelay", "succeeded"],
+            id="crash loop",
+        ),
         pytest.param("2024-05-02T02:30", [EVE, FAILED], {}, Verdict.RAN, ["onTime", "failed"], id="failed"),
         pytest.param(
             "2024-05-02T02:35", [FAILED], {}, Verdict.NOT_DUE, ["notDue", "nearest", "waitingForRetry"], id="waiting"
@@ -367,3 +385,15 @@ def test_wrong_usage(story: Path, arguments: list[str], code: int, message: str)
     assert (done.code, done.out) == (code, "")
     assert message in done.err
     assert "Traceback" not in done.err
+
+
+def test_every_reason_is_documented_and_every_documented_one_is_tested() -> None:
+    """Codes are for programs: the table in the reference has all of them, and each is expected in a test above."""
+    page = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
+    table = page.split("| `reasons[].code` | |")[1].split("\n\n")[0]
+    documented = {code for row in table.splitlines() if row for code in re.findall(r"`(\w+)`", row.split("|")[1])}
+    source = "".join((ROOT / "src/duly/console" / name).read_text() for name in ("explaining.py", "evidence.py"))
+    used = set(re.findall(r"Reason\(\s*\"(\w+)\"", source))
+    assert used <= documented
+    tests = Path(__file__).read_text(encoding="utf-8")
+    assert [code for code in sorted(documented) if f'"{code}"' not in tests] == []

@@ -1,6 +1,5 @@
 """`duly run` in real processes: its log, its signals, its reloads, and what it tells a service manager (issue 5)."""
 
-import inspect
 import json
 import os
 import signal
@@ -14,7 +13,6 @@ import pytest
 
 from duly.console.output import Exit
 from duly.console.run import run
-from duly.scheduler import Scheduler
 from tests.conftest import require
 from tests.console.program import PATIENCE_SECONDS, ROOT, Service, Terminal, duly, write_target
 
@@ -244,19 +242,37 @@ def test_wrong_usage_is_one_message_and_a_code(arguments: list[str], code: int, 
     assert [path.name for path in tmp_path.iterdir()] == ["tasks.py"]
 
 
-@pytest.mark.parametrize("flag", ["trace", "monitor"])
-def test_formal_switches_are_passed_on_or_refused_clearly(flag: str, tmp_path: Path) -> None:
-    """They switch on what the formal checks build, in versions that have them."""
+def test_what_the_monitor_finds_is_told_at_once_and_in_the_exit_code(tmp_path: Path) -> None:
+    """Issue 5: `--monitor`. The scheduler goes on; a stop is graceful, says what was violated, and exits with 1."""
+    target = write_target(tmp_path, QUICK)
+    # A checker whose calendar knows no occurrence takes every start for one that is not owed.
+    target.write_text(
+        f"from duly.formal import calendar\ncalendar.Schedule.after = lambda *_: calendar.NEVER\n{target.read_text()}"
+    )
+    with Service("tasks.py", "--store", "state.db", "--monitor", folder=tmp_path) as service:
+        violated = service.expect("PropertyViolated", property="S2")
+        assert violated["level"] == "error"
+        service.expect("TaskRunCompleted")
+        service.send(signal.SIGTERM)
+        ended = service.end()
+    assert ended.code == 1
+    assert service.lines[-1]["event"] == "ProgramStopped"
+    assert service.lines[-1]["violations"]["S2"] >= 1
+    with Terminal("run", "tasks.py", "--store", "other.db", "--monitor", folder=tmp_path) as terminal:
+        terminal.expect("S2: starts although nothing is owed")
+        terminal.press("\x03")
+        terminal.expect("but the monitor found violated: S2 ")
+        assert terminal.end() == 1
+
+
+def test_a_monitored_run_without_violations_ends_with_zero(tmp_path: Path) -> None:
+    """And says nothing about it."""
     write_target(tmp_path, QUICK)
-    if flag not in inspect.signature(Scheduler).parameters:
-        refused = duly("run", "tasks.py", "--store", "state.db", f"--{flag}", folder=tmp_path)
-        assert (refused.code, refused.err.count("error:")) == (2, 1)
-        assert f"this version of duly has no --{flag}" in refused.err
-        return
-    with Service("tasks.py", "--store", "state.db", f"--{flag}", folder=tmp_path) as service:
+    with Service("tasks.py", "--store", "state.db", "--monitor", folder=tmp_path) as service:
         service.expect("TaskRunCompleted")
         service.send(signal.SIGTERM)
         assert service.end().code == 0
+    assert "violations" not in service.lines[-1]
 
 
 def test_uvloop_is_a_choice(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import signal
 from datetime import timedelta
 from pathlib import Path
@@ -126,7 +127,7 @@ async def test_a_last_poll_too_long_ago_is_unhealthy(tmp_path: Path) -> None:
     os.utime(lock, (seen, seen))
     late = duly("status", "--store", "state.db", folder=tmp_path)
     assert late.code == 1
-    assert "unhealthy: the last poll was 3 min 2" in late.out
+    assert re.search(r"unhealthy: the last poll was \d+ min (\d+ s )?ago", late.out)
     lock.unlink()
     never = duly("status", "--store", "state.db", "--json", folder=tmp_path)
     assert [problem["code"] for problem in never.json["problems"]] == ["never-polled"]

@@ -9,7 +9,7 @@ import pytest
 from duly.core.moments import Delay, Instant
 from duly.errors import TraceError
 from duly.formal import reader
-from duly.formal.checking import check
+from duly.formal.checking import Checker, check
 from duly.formal.monitor import Monitor
 from duly.formal.properties import Value
 from duly.formal.reader import Reader, Rows, events
@@ -298,6 +298,52 @@ def test_registers_that_cannot_be_read_are_refused(registers: object) -> None:
     with pytest.raises(TraceError) as caught:
         check(io.BytesIO(json.dumps(header).encode() + b"\n"))
     assert caught.value.details["fault"] == "malformed"
+
+
+@pytest.mark.parametrize("name", sorted(Monitor().snapshot().as_json()["scheduler"]))
+@pytest.mark.parametrize("value", [{}, 1.5, [["x"]]])
+def test_every_register_of_another_type_is_refused_with_its_line(name: str, value: object) -> None:
+    """A header that anybody may have written must not end in a defect, nor in a verdict."""
+    _, second = segments(LONG, 5)
+    header = json.loads(second.split(b"\n", 1)[0])
+    header["registers"]["scheduler"][name] = value
+    with pytest.raises(TraceError) as caught:
+        check(io.BytesIO(json.dumps(header).encode() + b"\n"))
+    assert (caught.value.details["fault"], caught.value.details["line"]) == ("malformed", 1)
+
+
+def test_registers_of_another_position_are_refused() -> None:
+    """They say up to which event they were kept; the segment goes on from there, or belongs to others."""
+    _, second = segments(LONG, 5)
+    header = json.loads(second.split(b"\n", 1)[0])
+    header["registers"]["scheduler"]["seq"] -= 1
+    with pytest.raises(TraceError) as caught:
+        check(io.BytesIO(json.dumps(header).encode() + b"\n"))
+    assert (caught.value.details["fault"], caught.value.details["line"]) == ("registers", 1)
+
+
+def test_errors_name_the_line_of_their_own_source() -> None:
+    """Lines are counted anew in every file."""
+    first, second = segments(LONG, 5)
+    checker = Checker()
+    checker.take(io.BytesIO(first))
+    with pytest.raises(TraceError) as caught:
+        checker.take(io.BytesIO(second.replace(b'"active":true', b'"active":false', 1)))
+    assert (caught.value.details["fault"], caught.value.details["line"]) == ("registers", 1)
+
+
+def test_a_clean_seal_over_a_run_that_goes_on_is_judged_and_does_not_end_the_trace() -> None:
+    """S5⁺ is violated by such a stop; the seal is no reason to refuse the evidence."""
+    report = check(io.BytesIO(written(story("IS IE Due RS SS SE"), clean=True)))
+    assert report.verdicts["S5⁺"].value is Value.VIOLATED
+    assert not report.ended
+    assert report.sealed
+
+
+def test_whether_the_end_has_its_seal_is_reported() -> None:
+    """Without it, whether lines are missing there cannot be told."""
+    assert check(io.BytesIO(written(LONG, clean=False))).sealed
+    assert not check(io.BytesIO(written(LONG))).sealed
 
 
 def test_a_clean_seal_wants_a_completed_stop() -> None:

@@ -122,3 +122,11 @@ def test_a_late_run_that_is_dropped_is_caught() -> None:
     (violation,) = report.violations
     found = witness(events(io.BytesIO(path.read_bytes())), violation)
     assert letters(found) == "IS RG IE WK WK WK"
+
+
+def test_pairs_of_a_long_trace_are_left_out_although_neither_could_go_alone() -> None:
+    """A start and its end go only together; a task that is late by what is left out is no other violation."""
+    trace = story("IS IE Due RS REs " + "Due RS REf RetryDue RS REs " * 30 + "RS")
+    found = witness(trace, first_violation(trace))
+    assert letters(found) == "IS RG IE RS RE RS"
+    assert [getattr(event, "run", None) for event in found.events][-1] == 62

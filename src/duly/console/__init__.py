@@ -2,6 +2,7 @@
 
 app         the command `duly`: finds commands, turns failures into one message and an exit code
 output      where output goes, in which form; the exit codes
+completion  what a shell completes: tasks, zones, files
 moments     times and durations, as people write and read them
 targets     TARGET: from `module:attribute` or a file to checked registrations
 reading     a store, read without changing it, also while a scheduler runs on it; holding: its lock file
@@ -14,6 +15,7 @@ next        duly next: coming starts; with words, and shifts: where a zone's clo
 check       duly check: right or wrong, and where; with dialects: cron as it is written elsewhere
 explain     duly explain: why it did (not) run; reasoned in explaining, from evidence
 simulate    duly simulate: days and years in seconds; with simulation, plotting
+trace       duly trace export: the trace of a store; verify: duly verify; traces: where traces come from
 import_     duly import: from crontabs, from_celery, from_apscheduler; importing: the file that results
 
 Each command lives in the module of its name and is loaded when it is used. Commands that read open the store read-only.

@@ -1,6 +1,6 @@
 """The command `duly`: finds and loads commands, and turns every failure into one message and an exit code.
 
-Completion of commands, options and values, for bash (zsh and fish likewise):
+Completion of commands, options, values, tasks and zones, for bash (zsh and fish likewise):
 
     eval "$(_DULY_COMPLETE=bash_source duly)"
 """
@@ -29,6 +29,8 @@ COMMANDS: Final[dict[str, str]] = {
     "check": "duly.console.check:check",
     "explain": "duly.console.explain:explain",
     "simulate": "duly.console.simulate:simulate",
+    "trace": "duly.console.trace:trace",
+    "verify": "duly.console.verify:verify",
     "import": "duly.console.import_:import_",
 }
 """Where each command is, in the order in which the help lists them; a module is imported when its command is used."""

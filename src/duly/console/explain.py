@@ -8,6 +8,7 @@ from typing import Any
 import click
 from rich.text import Text
 
+from duly.console.completion import complete_task, complete_zone
 from duly.console.evidence import Answer, Declared, Evidence, RunRecord, Verdict
 from duly.console.explaining import explain as reason_about
 from duly.console.moments import MOMENT_FORMS, iso, parse_moment, zone_named
@@ -29,9 +30,14 @@ _STYLES = {
 
 
 @click.command()
-@click.argument("task")
+@click.argument("task", shell_complete=complete_task)
 @click.option("--at", "at", metavar="TIME", required=True, help=f"The minute in question: {MOMENT_FORMS}.")
-@click.option("--tz", metavar="ZONE", help="The zone of TIME; the default is the one the store was last used in.")
+@click.option(
+    "--tz",
+    metavar="ZONE",
+    shell_complete=complete_zone,
+    help="The zone of TIME; the default is the one the store was last used in.",
+)
 @store_option
 @json_option
 def explain(task: str, at: str, tz: str | None, store: Path, as_json: bool) -> int:

@@ -11,6 +11,7 @@ import click
 from rich.table import Table
 from rich.text import Text
 
+from duly.console.completion import complete_task
 from duly.console.moments import between, clock_time, iso, moment_argument, stretch
 from duly.console.output import Exit, first_line, json_option, note, plain, print_json, say, show
 from duly.console.reading import PastRun, Snapshot, read_store, store_option, unknown_task
@@ -25,7 +26,7 @@ _SPARKLINES_MAX: Final = 10
 
 
 @click.command()
-@click.argument("task", required=False)
+@click.argument("task", required=False, shell_complete=complete_task)
 @store_option
 @click.option("--since", type=moment_argument, metavar="TIME", help="Started at or after: 2024-03-31T01:50, 01:50, 2h.")
 @click.option("--until", type=moment_argument, metavar="TIME", help="Started before.")

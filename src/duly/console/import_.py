@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
+from duly.console.completion import complete_target, complete_zone
 from duly.console.crontabs import read_crontab
 from duly.console.importing import Import, document, finish, python_source
 from duly.console.moments import duration_argument, host_zone, now, zone_named
@@ -18,7 +19,7 @@ from duly.core.moments import as_datetime
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-@click.group(name="import")
+@click.group(name="import", no_args_is_help=False)
 def import_() -> None:
     """Print registrations for duly from what you have today, with every difference named.
 
@@ -34,9 +35,12 @@ def import_() -> None:
 
 
 def _common(command: F) -> F:
-    command = click.option("--tz", metavar="ZONE", help="The zone duly will run in; the default is the host's.")(
-        command
-    )
+    command = click.option(
+        "--tz",
+        metavar="ZONE",
+        shell_complete=complete_zone,
+        help="The zone duly will run in; the default is the host's.",
+    )(command)
     delayed = click.option(
         "--retry-delay",
         type=duration_argument,
@@ -75,7 +79,7 @@ def crontab(file: Path, system: bool | None, tz: str | None, retry_delay: timede
 
 
 @import_.command(epilog="Exit code 0 if all was imported, 1 if anything was left out.")
-@click.argument("target")
+@click.argument("target", shell_complete=complete_target)
 @_common
 def celery(target: str, tz: str | None, retry_delay: timedelta, as_json: bool) -> int:
     """Import Celery's beat_schedule; TARGET is an application, or a beat_schedule itself.
@@ -90,7 +94,7 @@ def celery(target: str, tz: str | None, retry_delay: timedelta, as_json: bool) -
 
 
 @import_.command(epilog="Exit code 0 if all was imported, 1 if anything was left out.")
-@click.argument("target")
+@click.argument("target", shell_complete=complete_target)
 @_common
 def apscheduler(target: str, tz: str | None, retry_delay: timedelta, as_json: bool) -> int:
     """Import the jobs of an APScheduler 3; TARGET is a scheduler, or a function that returns one.

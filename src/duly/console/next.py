@@ -11,6 +11,7 @@ import click
 from rich.text import Text
 
 from duly.console.check import Verdict, examine, pointed_at
+from duly.console.completion import complete_target, complete_zone
 from duly.console.moments import ago, host_zone, now, parse_moment, zone_named
 from duly.console.output import Exit, fail, json_option, plain, print_json, say
 from duly.console.shifts import Shift, leaps
@@ -67,10 +68,15 @@ def _starts(expression: CronExpression, since: datetime) -> Iterator[datetime]:
 
 
 @click.command(name="next", epilog=f"TARGET is {TARGET_HELP}.")
-@click.argument("expression_or_target", metavar="EXPR_OR_TARGET")
+@click.argument("expression_or_target", metavar="EXPR_OR_TARGET", shell_complete=complete_target)
 @click.option("-n", "count", type=click.IntRange(1, 10_000), default=10, show_default=True, help="How many starts.")
 @click.option("--from", "since", metavar="TIME", default="now", help="From this moment on; the default is now.")
-@click.option("--tz", metavar="ZONE", help="In this zone, such as Europe/Berlin; the default is the host's.")
+@click.option(
+    "--tz",
+    metavar="ZONE",
+    shell_complete=complete_zone,
+    help="In this zone, such as Europe/Berlin; the default is the host's.",
+)
 @click.option("--merged", is_flag=True, help="For a TARGET: one list of all tasks instead of one for each.")
 @json_option
 def next_(expression_or_target: str, count: int, since: str, tz: str | None, merged: bool, as_json: bool) -> int:

@@ -12,6 +12,7 @@ Results go to standard output: for people as text, coloured only on a terminal a
 | 4    | STORE       | the store is missing, unreadable, foreign, damaged, of a newer version, or cannot be used |
 | 5    | LOCKED      | another scheduler holds the store                                                         |
 | 6    | ABANDONED   | `run` was told twice to stop: running callbacks were left, and are interrupted runs now    |
+| 7    | TRACE       | there is no trace to judge, or it is not whole: malformed, cut, edited, reordered, mixed   |
 | 70   | DEFECT      | a defect of duly itself; the traceback shows where                                        |
 | 130  | INTERRUPTED | Ctrl-C, in any command but `run`, where it means a graceful stop                          |
 """
@@ -36,6 +37,7 @@ from duly.errors import (
     StoreError,
     StoreLockedError,
     TaskTryDeserializeError,
+    TraceError,
 )
 
 JSON_FORMAT: Final = 1
@@ -57,6 +59,7 @@ class Exit(IntEnum):
     STORE = 4
     LOCKED = 5
     ABANDONED = 6
+    TRACE = 7
     DEFECT = 70
     INTERRUPTED = 130
 
@@ -96,6 +99,8 @@ def _code_of(error: DulyError) -> Exit:
         return Exit.STORE
     if isinstance(error, RegistrationError | CronError):
         return Exit.TARGET
+    if isinstance(error, TraceError):
+        return Exit.TRACE
     return Exit.NO
 
 

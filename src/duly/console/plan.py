@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeVar
 import click
 from rich.text import Text
 
+from duly.console.completion import complete_target
 from duly.console.moments import clock_time, host_zone, iso, now, stretch
 from duly.console.output import Exit, json_option, note, plain, print_json, say
 from duly.console.reading import Snapshot, UnusedStore, read_store, store_option
@@ -36,7 +37,7 @@ _DAY_SECONDS: Final = 86_400
 
 
 @click.command()
-@click.argument("target")
+@click.argument("target", shell_complete=complete_target)
 @store_option
 @click.option("--check", is_flag=True, help="Exit with 2 if anything would be orphaned or dropped: for CI.")
 @click.option(

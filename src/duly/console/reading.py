@@ -158,10 +158,18 @@ def store_option(command: F) -> F:
 
 def read_store(path: Path, *, runs: bool = True) -> Snapshot:
     """Read all of a store, `runs` included or not; anything that keeps it from being read ends the command."""
+    return reading_from(path, lambda real, connection: _snapshot(real, connection, runs=runs))
+
+
+def reading_from(path: Path, read: Callable[[Path, sqlite3.Connection], T]) -> T:
+    """Read something of a store, in one transaction; `read` is called again if a scheduler arrived or left meanwhile.
+
+    It gets the store's real path and the connection. Anything that keeps it from being read ends the command.
+    """
     real = os.path.realpath(path)
     _check_place(path, real)
     try:
-        return _retrying(real, lambda connection: _snapshot(Path(real), connection, runs=runs))
+        return _retrying(real, lambda connection: read(Path(real), connection))
     except DulyError as error:
         raise failure_of(error) from error
 
@@ -253,7 +261,7 @@ def _transaction(path: str, mode: str) -> Iterator[sqlite3.Connection]:
 
 
 def _snapshot(path: Path, connection: sqlite3.Connection, *, runs: bool) -> Snapshot:
-    version = _recognise(str(path), connection)
+    version = recognise(str(path), connection)
     if version < schema.VERSION:
         with contextlib.closing(_migrated_copy(connection, version)) as copy:
             return _read_all(path, copy, runs=runs)
@@ -308,13 +316,15 @@ def _zone_in_use(name: object, here: tzinfo) -> tzinfo:
         return here
 
 
-def _recognise(path: str, connection: sqlite3.Connection) -> int:
+def recognise(path: str, connection: sqlite3.Connection) -> int:
+    """The version of a store's layout. Raises a StoreError if it is none, or a newer one."""
     application_id = connection.execute("PRAGMA application_id").fetchone()[0]
     version = connection.execute("PRAGMA user_version").fetchone()[0]
     if application_id == version == 0 and connection.execute("SELECT 1 FROM sqlite_master").fetchone() is None:
         raise UnusedStore(path, "no scheduler has used this store yet", None)
     if application_id != schema.APPLICATION_ID:
         raise StoreError(f"{path} is a database of something else", store=path, hint="name the store of a scheduler")
+    schema.check_harmless(connection, path)
     if not 1 <= version <= schema.VERSION:
         raise StoreVersionError(path, version, schema.VERSION)
     return int(version)

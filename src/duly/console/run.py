@@ -1,7 +1,6 @@
 """`duly run`: the scheduler as a program of its own."""
 
 import asyncio
-import inspect
 import sys
 from collections.abc import Callable
 from datetime import timedelta
@@ -10,18 +9,19 @@ from typing import Any
 
 import click
 
+from duly.console.completion import complete_target
 from duly.console.events_log import EventsLog
 from duly.console.moments import duration_argument
 from duly.console.output import Exit, fail
+from duly.console.owners import warn_of_others
 from duly.console.reading import store_option
 from duly.console.service import Service
 from duly.console.targets import parse_target
-from duly.scheduler import Scheduler
 from duly.stores.sqlite import DEFAULT_HISTORY
 
 
 @click.command()
-@click.argument("target")
+@click.argument("target", shell_complete=complete_target)
 @store_option
 @click.option("--max-concurrency", type=click.IntRange(min=1), metavar="N", help="Callbacks under way at once.")
 @click.option(
@@ -51,7 +51,9 @@ from duly.stores.sqlite import DEFAULT_HISTORY
 )
 @click.option("--watch", is_flag=True, help="Load TARGET again when its file, or one it imports from there, changes.")
 @click.option("--trace", is_flag=True, help="Keep the formal trace of what happens in the store.")
-@click.option("--monitor", is_flag=True, help="Check the formal properties while running.")
+@click.option(
+    "--monitor", is_flag=True, help="Check the formal properties while running; exit code 1 if one was violated."
+)
 @click.option("--uvloop", is_flag=True, help='Use uvloop as the event loop (pip install "duly[uvloop]").')
 @click.option(
     "--log-format",
@@ -98,10 +100,12 @@ def run(
         "interrupted": interrupted,
         "on_mismatch": on_mismatch,
         "history": history,
-        **_formal_options(trace=trace, monitor=monitor),
+        "trace": trace,
+        "monitor": monitor,
     }
     form = "json" if as_json else log_format or ("text" if sys.stdout.isatty() else "json")
     parsed = parse_target(target)
+    warn_of_others(store, "so change what runs when")
 
     async def serve() -> Exit:
         log = EventsLog(form, verbose=verbose)
@@ -109,15 +113,6 @@ def run(
 
     with asyncio.Runner(loop_factory=_uvloop() if uvloop else None) as runner:
         return runner.run(serve())
-
-
-def _formal_options(**wanted: bool) -> dict[str, bool]:
-    """The switches of the formal checks, as far as this version has them."""
-    known = inspect.signature(Scheduler).parameters
-    for name, on in wanted.items():
-        if on and name not in known:
-            fail(f"this version of duly has no --{name}", "leave it out, or upgrade")
-    return {name: True for name, on in wanted.items() if on}
 
 
 def _uvloop() -> Callable[[], asyncio.AbstractEventLoop]:

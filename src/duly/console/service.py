@@ -9,6 +9,7 @@ import contextlib
 import gc
 import os
 import signal
+from collections import Counter
 from collections.abc import Coroutine
 from pathlib import Path
 from types import FrameType
@@ -69,6 +70,7 @@ class Service:
         self._loaded: Loaded | None = None
         self._failed: dict[Path, Signature | None] = {}
         self._runs: dict[int, str] = {}
+        self._violations: Counter[str] = Counter()
         self._last_poll = 0.0
         self._changed = 0
         self._terminal = os.isatty(1)
@@ -105,7 +107,7 @@ class Service:
         finally:
             for helper in helpers:
                 helper.cancel()
-        return Exit.OK
+        return Exit.NO if self._violations else Exit.OK
 
     def _settle_in(self, tasks: int) -> None:
         if tasks >= MANY_TASKS:
@@ -141,6 +143,8 @@ class Service:
                 self._tell_status()
         elif isinstance(event, events.SchedulerReinitializationCompleted):
             self._changed = event.scheduled_count
+        elif isinstance(event, events.PropertyViolated):
+            self._violations[event.property] += 1
         self._log.event(event)
 
     def _tell_status(self) -> None:
@@ -264,7 +268,13 @@ class Service:
         )
         self._notifier.tell(STOPPING=1, STATUS=f"stopping, {waiting}" if names else "stopping")
         await self._scheduler.stop()
-        self._log.say("ProgramStopped", "stopped: every run has ended, every end is recorded")
+        stopped = "stopped: every run has ended, every end is recorded"
+        if self._violations:
+            found = ", ".join(f"{name} {count:,} ×" for name, count in self._violations.items())
+            said = f"{stopped}; but the monitor found violated: {found}"
+            self._log.say("ProgramStopped", said, level=events.ERROR, violations=dict(self._violations))
+        else:
+            self._log.say("ProgramStopped", stopped)
 
 
 def _start_failure(error: DulyError) -> Failure:

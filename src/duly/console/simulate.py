@@ -17,6 +17,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from duly.console.completion import complete_target, complete_zone
 from duly.console.moments import host_zone, now, parse_duration, parse_moment, stretch, zone_named
 from duly.console.output import Exit, console, error_console, fail, json_option, plain, print_json, say
 from duly.console.plotting import check_plotting, draw
@@ -29,10 +30,15 @@ _STYLES: Final = {"failure": "red", "interrupted": "magenta", "running": "dim"}
 
 
 @click.command(epilog=f"TARGET is {TARGET_HELP}. TASK may be a pattern such as 'mail-*' or '*'.")
-@click.argument("target")
+@click.argument("target", shell_complete=complete_target)
 @click.option("--from", "begin", metavar="TIME", required=True, help="Where the stretch begins: 2024-03-30T12:00")
 @click.option("--to", "end", metavar="TIME", required=True, help="Where it ends; that minute is not part of it.")
-@click.option("--tz", metavar="ZONE", help="In this zone, such as Europe/Berlin; the default is the host's.")
+@click.option(
+    "--tz",
+    metavar="ZONE",
+    shell_complete=complete_zone,
+    help="In this zone, such as Europe/Berlin; the default is the host's.",
+)
 @click.option("--down", metavar="FROM..TO", multiple=True, help="The scheduler is stopped, gracefully; repeatable.")
 @click.option("--crash-at", metavar="TIME", multiple=True, help="kill -9, and a new process at once; repeatable.")
 @click.option("--fail", "failing", metavar="TASK=RATE", multiple=True, help="Runs fail at this rate, 0 to 1 or 30%.")
@@ -226,6 +232,7 @@ def _show_timeline(outcome: Outcome, limit: int) -> None:
     lines += [(when, 0, text) for when, text in marks if complete or when <= shown[-1].at]
     for when, _, text in sorted(lines, key=lambda line: (line[0].astimezone(UTC), line[1])):
         local = when.astimezone(scenario.zone)
+        text.rstrip()
         say(Text.assemble((f"{local:%a %Y-%m-%d %H:%M:%S}  ", "dim"), text))
     if not complete:
         say(f"… and {len(outcome.runs) - len(shown)} more; --limit 0 shows all", style="dim")

@@ -22,6 +22,7 @@ from types import ModuleType
 from typing import Any, Final, NoReturn
 
 from duly.console.output import Exit, Failure, fail, failure_of, plain
+from duly.console.owners import warn_of_others
 from duly.console.watching import Signature, signature
 from duly.core.registration import Registration, read_registrations
 from duly.errors import DulyError
@@ -140,6 +141,7 @@ def _import(target: Target) -> ModuleType:
 
 def _import_file(path: Path) -> ModuleType:
     """Run a file as a module of its own; compiled here, because a cache by time stamps misses quick edits."""
+    warn_of_others(path, "so run code as you")
     spec = importlib.util.spec_from_file_location(_FILE_MODULE, path)
     assert spec is not None
     module = importlib.util.module_from_spec(spec)

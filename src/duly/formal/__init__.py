@@ -9,6 +9,7 @@ unfold       the slow way from a trace to positions with Due, RetryDue and Crash
 registers    what the monitor remembers about one task, and all of it as a snapshot
 machine      all registers as recurrences: what each event is checked for, and what it changes
 monitor      the fast way: one pass, constant memory per task, four-valued verdicts
+pace         the same for long traces: what is ordinary, in one loop
 promptness   the bounded shadows: how long an obligation may stay open while the process had compute
 verdicts     violations, what is open, and the four values
 witnesses    the smallest sub-trace that shows a violation

@@ -25,6 +25,7 @@ _EPOCH: Final = datetime(1970, 1, 1)
 _TICK: Final = timedelta(microseconds=1)
 _LIMITS: Final = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 6))
 _DAYS_KEPT: Final = 64
+_LEAP_YEAR: Final = 2024
 _FIRST, _LAST = date(1, 1, 2).toordinal(), date(9999, 12, 30).toordinal()
 _FIRST_INSTANT, _LAST_INSTANT = ((day - _EPOCH) // _TICK for day in (datetime(1, 1, 3), datetime(9999, 12, 29)))
 
@@ -39,7 +40,7 @@ def zone_named(name: str) -> tzinfo:
     try:
         return ZoneInfo(name)
     except (KeyError, OSError, ValueError) as fault:  # unknown, a folder of the database, a path
-        raise ValueError(f"unknown time zone {name!r}") from fault
+        raise ValueError(f"unknown time zone {name[:80]!r}") from fault
 
 
 @lru_cache(maxsize=64)
@@ -104,21 +105,21 @@ class Schedule:
         self.text = text
         self.zone = zone
         self._minutes, self._hours, self._days, self._months, self._weekdays, self._either = parse(text)
-        self._known_from, self._known_until = Instant(1), Instant(0)
+        self.known_from, self.known_until = Instant(1), Instant(0)  # between these, `after` answers the second
         self._today: list[Instant] = []
         self._occurrences_on = lru_cache(maxsize=_DAYS_KEPT)(self._list_day)
 
     def after(self, at: Instant) -> Instant:
         """The first occurrence after an instant; NEVER if the calendar ends before it."""
         # The last answer is the answer for every moment from which it was found until it comes.
-        if self._known_from <= at < self._known_until:
-            return self._known_until
+        if self.known_from <= at < self.known_until:
+            return self.known_until
         today = self._today
         if today and today[0] <= at < today[-1]:  # first copies of one day follow each other, no other day between
             answer = today[bisect_right(today, at)]
         else:
             answer = self._search_after(at)
-        self._known_from, self._known_until = at, answer
+        self.known_from, self.known_until = at, answer
         return answer
 
     def latest(self, at: Instant) -> Instant | None:
@@ -170,25 +171,34 @@ def parse(text: str) -> tuple[list[int], list[int], set[int], set[int], set[int]
 
     Raises ValueError.
     """
-    fields = re.split(r"[ \t]+", text.strip(" \t"))
+    fields = re.split(r"[ \t]+", text.strip(" \t"), maxsplit=5)
     if len(fields) != 5:
-        raise ValueError(f"cron expression {text!r} has {len(fields)} fields, not 5")
+        raise ValueError(f"cron expression {text[:80]!r} does not have 5 fields")
     minutes, hours, days, months, weekdays = (
         _numbers(field, *limits) for field, limits in zip(fields, _LIMITS, strict=True)
     )
+    if fields[4] == "*" and min(days) > max(monthrange(_LEAP_YEAR, month)[1] for month in months):
+        raise ValueError(f"cron expression {text[:80]!r} never matches")  # SPEC 6.3: nobody can have declared it
     return sorted(minutes), sorted(hours), days, months, weekdays, fields[2] != "*" and fields[4] != "*"
 
 
 def _numbers(field: str, low: int, high: int) -> set[int]:
     if field == "*":
         return set(range(low, high + 1))
-    if not re.fullmatch(r"0*[0-9]{1,2}(-0*[0-9]{1,2})?(,0*[0-9]{1,2}(-0*[0-9]{1,2})?)*", field):
-        raise ValueError(f"cron field {field[:40]!r} is neither '*' nor numbers and ranges")
     numbers: set[int] = set()
     for element in field.split(","):
-        first, _, last = element.partition("-")
-        begin, end = int(first[-2:]), int((last or first)[-2:])
+        # One by one, and in a form with one way to match: a list of them has exponentially many ways not to.
+        found = re.fullmatch(r"([0-9]+)(?:-([0-9]+))?", element)
+        if found is None:
+            raise ValueError(f"cron field {field[:40]!r} is neither '*' nor numbers and ranges")
+        begin = _number(found[1])
+        end = begin if found[2] is None else _number(found[2])
         if not low <= begin <= end <= high:
             raise ValueError(f"cron field {field[:40]!r} leaves the range {low}-{high}")
         numbers.update(range(begin, end + 1))
     return numbers
+
+
+def _number(digits: str) -> int:
+    """Three digits are out of every range, and so are all that follow them."""
+    return int(digits.lstrip("0")[:3] or "0")

@@ -27,6 +27,7 @@ class Report:
     crashes: int
     until: Instant
     ended: bool  # cleanly: the verdicts are final
+    sealed: bool  # the last segment has its seal; without one, it cannot be told whether lines at its end are missing
 
     @property
     def violated(self) -> bool:
@@ -60,18 +61,23 @@ class Checker:
         self._progress = progress
         self._reader = Reader()
         self.monitor = Monitor(bounded=bounded)
+        self.start: Snapshot | None = None  # what the trace began with; None: nothing
         self._header: Header | None = None
         self._first_segment = 0
         self._segments = 0
         self._events = 0
         self._ended = False
-        self._line = 0
+        self._sealed = False
+
+    @property
+    def line(self) -> int:
+        """The last line read of the present source."""
+        return self._reader.line
 
     def take(self, source: Source) -> None:
         """Read one source to its end; the next one continues it."""
         for part in self._reader.read(source):
             if isinstance(part, Rows):
-                self._line = part.line + len(part.rows) - 1
                 self.monitor.feed(part.rows)
                 self._events += len(part.rows)
                 self._ended = False
@@ -83,27 +89,30 @@ class Checker:
                 self._begin(part)
 
     def _begin(self, header: Header) -> None:
-        self._line += 1
         if self._header is None:
             self._first_segment = header.segment
             if header.registers is not None:
                 try:
-                    self.monitor = Monitor(Snapshot.from_json(header.registers), bounded=self._bounded)
+                    self.start = Snapshot.from_json(header.registers)
+                    self.monitor = Monitor(self.start, bounded=self._bounded)
                 except ValueError as fault:
-                    raise TraceError("malformed", self._line, str(fault)) from fault
+                    raise TraceError("malformed", self.line, str(fault)) from fault
+            if self.monitor.seq != header.first - 1:
+                reason = f"the segment begins with event {header.first}, its registers end with {self.monitor.seq}"
+                raise TraceError("registers", self.line, reason)
         elif header.registers != self.monitor.snapshot().as_json():
             reason = "the registers of the segment are not those that the segment before leads to"
-            raise TraceError("registers", self._line, reason)
+            raise TraceError("registers", self.line, reason)
         self._header = header
         self._segments += 1
+        self._sealed = False
 
     def _seal(self, seal: Seal) -> None:
-        self._line += 1
-        monitor = self.monitor
-        # Only a stop ends a trace: what is still running or being called could go on.
-        if seal.clean and not (monitor.quiet and not monitor.running):
-            raise TraceError("malformed", self._line, "the seal is clean, but no stop has completed")
-        self._ended = seal.clean
+        # Only a stop ends a trace. If something still runs then, that is a violation, and it could go on.
+        if seal.clean and not self.monitor.quiet:
+            raise TraceError("malformed", self.line, "the seal is clean, but no stop has completed")
+        self._ended = seal.clean and not self.monitor.running
+        self._sealed = True
 
     def report(self) -> Report:
         """The verdicts on all that was taken."""
@@ -119,4 +128,5 @@ class Checker:
             crashes=monitor.epoch,
             until=monitor.clock,
             ended=self._ended,
+            sealed=self._sealed,
         )

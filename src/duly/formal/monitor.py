@@ -14,6 +14,7 @@ from typing import Any, Final
 from duly.core.moments import Instant
 from duly.formal.calendar import NEVER, zone_of
 from duly.formal.machine import Machine
+from duly.formal.pace import feed
 from duly.formal.properties import PROPERTIES, Kind
 from duly.formal.registers import Snapshot, row_of, tasks_of
 from duly.formal.trace import Event, digest_of_one
@@ -45,10 +46,8 @@ class Monitor(Machine):
 
     def feed(self, rows: Iterable[Sequence[Any]]) -> None:
         """Take events as rows: letters, then fields, as they stand in a file."""
-        on = self._on
         self._found = []
-        for row in rows:
-            on[row[0]](*row)
+        feed(self, rows)
 
     def verdicts(self, *, sealed: bool = False) -> dict[str, Verdict]:
         """The verdict on every property so far; `sealed` if the trace has ended cleanly."""

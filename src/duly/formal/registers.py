@@ -159,11 +159,37 @@ class Snapshot:
             rows = tuple(TaskRow(*row) for row in value["tasks"])
         except (KeyError, TypeError) as fault:
             raise ValueError(f"the register snapshot cannot be read: {fault!r}") from fault
-        if not isinstance(scheduler, dict) or not all(_well_typed(row) for row in rows):
+        if not _is_scheduler(scheduler) or not all(_well_typed(row) for row in rows):
             raise ValueError("the register snapshot has fields of another type")
         if len({row.name for row in rows}) != len(rows):
             raise ValueError("the register snapshot names a task twice")
         return cls(scheduler, rows)
+
+
+_NUMBERS: Final = (
+    "seq", "clock", "latest", "epoch", "active_since", "compute_since", "boot_at", "free_total_since",
+    "free_threads_since",
+)  # fmt: skip
+_SCHEDULER_TYPES: Final[dict[str, tuple[type, ...]]] = {
+    **dict.fromkeys(_NUMBERS, (int,)),
+    **dict.fromkeys(("active", "quiet", "crashed", "booted", "restart"), (bool,)),
+    **dict.fromkeys(("stepped_to", "limit", "pool"), (int, type(None))),
+    **dict.fromkeys(("boot", "zone"), (str,)),
+}
+_LIST_TYPES: Final = {"stops": (int, int, int), "inits": (int, int, int), "overlapped": (str, int, int)}
+
+
+def _is_scheduler(value: Any) -> bool:
+    return (
+        isinstance(value, dict)
+        and value.keys() == {*_SCHEDULER_TYPES, *_LIST_TYPES}
+        and all(type(value[name]) in types for name, types in _SCHEDULER_TYPES.items())
+        and all(
+            type(value[name]) is list
+            and all(type(row) is list and tuple(map(type, row)) == types for row in value[name])
+            for name, types in _LIST_TYPES.items()
+        )
+    )
 
 
 _ROW_TYPES: Final[tuple[tuple[type, ...], ...]] = (

@@ -25,6 +25,9 @@ WINDOW: Final = 2_000
 
 EXHAUSTIVE_MAX: Final = 12
 
+ANOTHER_TASKS: Final = -1
+"""`mono` of a WK that stands in a sub-trace for an event of another task."""
+
 
 @dataclass(frozen=True, slots=True)
 class Witness:
@@ -41,45 +44,67 @@ class Witness:
 
 
 def witness(events: Iterable[Event], violation: Violation, start: Snapshot | None = None) -> Witness:
-    """The smallest sub-trace of a trace, up to a violation that a monitor found in it.
+    """The smallest sub-trace of a trace, up to a violation that a monitor found in it. Raises ValueError.
 
     `start` is the snapshot that the trace began with, if it did not begin empty.
     """
-    kept, base = _relevant(events, violation, start)
-    for begin, clean in ((start, True), (base, True), (start, False), (base, False)):
-        search = _Search(violation, begin, clean, _beside(kept, base))
-        if search.shows(kept):
-            return Witness(violation, tuple(search.smallest(kept)), begin)
-    raise ValueError(f"the trace does not show that {violation}")
+    (found,) = witnesses(events, [violation], start)
+    if found is None:
+        raise ValueError(f"the trace does not show that {violation}")
+    return found
 
 
-def _relevant(
-    events: Iterable[Event], violation: Violation, start: Snapshot | None
-) -> tuple[list[Event], Snapshot | None]:
-    """What can matter, and the registers at its beginning."""
-    bounded = BY_ID[violation.property].kind is Kind.BOUNDED
-    kept: list[Event] = []
-    base = start
+def witnesses(
+    events: Iterable[Event], violations: Sequence[Violation], start: Snapshot | None = None
+) -> list[Witness | None]:
+    """The same for several violations, in one pass over the trace; None for one that the trace does not show."""
+    relevant = [_Relevant(violation, start) for violation in violations]
+    last = max((violation.seq for violation in violations), default=0)
     for event in events:
-        if event.seq > violation.seq:
+        if event.seq > last:
             break
+        for each in relevant:
+            each.take(event)
+    return [each.witness() for each in relevant]
+
+
+class _Relevant:
+    """What can matter to a violation, and the registers at its beginning."""
+
+    def __init__(self, violation: Violation, start: Snapshot | None) -> None:
+        self._violation = violation
+        self._bounded = BY_ID[violation.property].kind is Kind.BOUNDED
+        self._start = self._base = start
+        self._kept: list[Event] = []
+
+    def take(self, event: Event) -> None:
+        violation = self._violation
+        if event.seq > violation.seq:
+            return
         if isinstance(event, RG | RS | RE):
             if violation.task is not None and event.task != violation.task:
-                if not bounded:
-                    continue
-                event = WK(event.seq, event.at, 0)  # to this task, evidence that the process had compute
-        elif isinstance(event, WK) and not bounded and event.seq != violation.seq:
-            continue
+                if not self._bounded:
+                    return
+                event = WK(event.seq, event.at, ANOTHER_TASKS)  # to this task, evidence that the process had compute
+        elif isinstance(event, WK) and not self._bounded and event.seq != violation.seq:
+            return
         elif isinstance(event, IE) and violation.task is not None:
             event = event._replace(digest="", declared=-1)  # as one task sees it
-        kept.append(event)
-        if len(kept) > 2 * WINDOW:
-            monitor = Monitor(base)
-            for each in kept[:WINDOW]:
+        self._kept.append(event)
+        if len(self._kept) > 2 * WINDOW:
+            monitor = Monitor(self._base)
+            for each in self._kept[:WINDOW]:
                 monitor.step(each)
-            base = monitor.snapshot()
-            del kept[:WINDOW]
-    return kept, base
+            self._base = monitor.snapshot()
+            del self._kept[:WINDOW]
+
+    def witness(self) -> Witness | None:
+        for begin, clean in ((self._start, True), (self._base, True), (self._start, False), (self._base, False)):
+            beside = _beside(self._kept, self._base, bounded=self._bounded)
+            search = _Search(self._violation, begin, clean, beside, self._bounded)
+            if search.shows(self._kept):
+                return Witness(self._violation, tuple(search.smallest(self._kept)), begin)
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +113,13 @@ class _Search:
     start: Snapshot | None
     clean: bool  # nothing may be wrong before the violation
     beside: frozenset[str]  # what else its event violates
+    bounded: bool  # whether lateness counts: not if the violation is another, for what is left out makes tasks late
 
     def shows(self, events: Sequence[Event]) -> bool:
         """Whether the last event violates what the violation says, for the same reason, and none before it does."""
         if not events or events[-1].seq != self.violation.seq:
             return False
-        monitor = Monitor(self.start)
+        monitor = Monitor(self.start, bounded=self.bounded)
         for event in events[:-1]:
             found = monitor.step(event)
             if found and (self.clean or any(map(self._is_it, found))):
@@ -117,21 +143,27 @@ class _Search:
         return events
 
     def _reduced(self, events: Sequence[Event], *, late_first: bool) -> Sequence[Event]:
-        size = len(events) // 2
-        while size:  # whole stretches first, single events last
-            begins = range(0, len(events) - 1, size)
-            for begin in reversed(begins) if late_first else begins:
-                without = [*events[:begin], *events[begin + size : -1], events[-1]]
+        kept = list(events)
+        size = 1 << (len(kept).bit_length() - 1)
+        while size:  # long stretches first, then pairs, for a start and its end go only together; single events last
+            step = max(1, size // 2)
+            begin = max(0, len(kept) - 1 - size) if late_first else 0
+            smaller = False
+            while 0 <= begin < len(kept) - 1:
+                without = [*kept[:begin], *kept[begin + size : -1], kept[-1]]
                 if self.shows(without):
-                    events = without
-                    break
-            else:
+                    kept = without
+                    smaller = True
+                    begin = min(begin, len(kept) - 2)
+                else:
+                    begin = begin - step if late_first else begin + step
+            if not smaller:
                 size //= 2
-        return events
+        return kept
 
 
-def _beside(events: Sequence[Event], start: Snapshot | None) -> frozenset[str]:
-    monitor = Monitor(start)
+def _beside(events: Sequence[Event], start: Snapshot | None, *, bounded: bool) -> frozenset[str]:
+    monitor = Monitor(start, bounded=bounded)
     found: Sequence[Violation] = ()
     for event in events:
         found = monitor.step(event)
@@ -148,8 +180,15 @@ def _lines(found: Witness) -> Iterator[str]:
     for event in found.events:
         fields = event._asdict()
         del fields["seq"], fields["at"]
+        if isinstance(event, WK) and event.mono == ANOTHER_TASKS:
+            fields = {"of": "another task"}
         if isinstance(event, IE) and event.declared < 0:
             del fields["declared"], fields["digest"]
         at = as_datetime(event.at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        told = " ".join(f"{name}={value}" for name, value in fields.items() if value is not None)
+        told = " ".join(f"{name}={_plain(value)}" for name, value in fields.items() if value is not None)
         yield f"  {event.seq:>6}  {at}  {type(event).__name__}  {told}".rstrip()
+
+
+def _plain(value: object) -> str:
+    text = str(value)
+    return text if text.isprintable() else text.encode("unicode_escape", "backslashreplace").decode("ascii")
