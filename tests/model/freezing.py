@@ -1,0 +1,430 @@
+"""Worlds as values: one that differs only in what cannot matter is the same, so the search comes to an end.
+
+Canonical, and why nothing is lost by it:
+
+    time          all instants are shifted by whole periods; expressions and delays repeat with the period
+    old instants  a mark is in this minute, after the latest due minute or before it; what lies half a period back is
+                  as old as anything, because delays and rests have passed. Only the name of a cause and the order in a
+                  queue could still differ by it, and neither decides whether a task starts
+    history       that is only told: when a run last succeeded or failed
+    numbers       of runs, declarations, calls and boots are replaced by their rank: they are only compared
+    counts        failures in a row are told, never asked: 1 stands for more
+    garbage       timers of a state that is gone, waves whose tasks are all withdrawn, calendar entries of groups that
+                  no longer exist: the agenda skips them
+
+Everything else is kept as it is, the agenda's own index included: which waves are queued, how far they were walked,
+which is fresh, which timers are armed, what each group waits for. A loop that is stopping decides nothing any more, so
+there the index is built anew.
+"""
+
+from collections import deque
+from dataclasses import replace
+from datetime import UTC
+from heapq import heapify
+from itertools import count
+from typing import Any, Final
+
+from duly.core.agenda import Agenda, Decision, Group, Wave
+from duly.core.moments import Instant, Minute
+from duly.core.registration import Kind
+from duly.core.task import AwaitingRetry, AwaitingRun, Grounds, Interrupted, Running, Start, Task, TaskState, Withdrawn
+from duly.formal.calendar import NEVER, Schedule, zone_of
+from duly.formal.monitor import Monitor
+from duly.formal.registers import TaskRegisters
+from duly.formal.trace import digest_of_one
+from duly.runs import Run
+from tests.model.words import BASE, EXPRESSIONS, HALF, HOUR, PERIOD, SECOND, SETS, Instance, Row
+from tests.model.world import World, grounds_of
+
+Frozen = tuple[Any, ...]
+
+_KINDS: Final = tuple(Kind)
+_SCHEDULES: Final = {text: Schedule(text, zone_of("UTC")) for text in EXPRESSIONS}
+_ZONE: Final = zone_of("UTC")
+_DIGESTS: dict[tuple[str, int, str, int], int] = {}
+_FLAGS: Final = ("run_on_thread", "fresh", "declared", "delay_ms", "thread", "streak", "due_since_success")
+_HALF: Final = PERIOD // 2
+_OFFSETS: Final = {HOUR: BASE, HALF: BASE + _HALF}
+_ONCE: Final = Instant(BASE - PERIOD)
+"""When something happened of which only that it did is ever asked."""
+
+
+class Freezer:
+    """What one freezing has to know: now, and the ranks of numbers."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.now = world.now
+        # What is decided but not durable yet will be judged at the instant it was decided.
+        self.sample = world.now if world.decision is None else world.decision.at
+        # How an interrupted run is read matters while there is one.
+        epoch, monitored = world.monitor.epoch, world.monitor.tasks.values()
+        self.indifferent = not any(task.run is not None and task.epoch != epoch for task in monitored)
+        self.shift = (world.now - BASE) // PERIOD * PERIOD
+        self.generations: dict[int, int] = {-1: -1}
+        self.runs: dict[int | None, int | None] = {None: None}
+        for number, name in enumerate(_CALLBACKS):
+            generations, runs = self._numbers_of(name)
+            self.generations.update((each, 10 * number + n) for n, each in enumerate(sorted(generations), 1))
+            self.runs.update((each, 10 * number + n) for n, each in enumerate(sorted(runs), 1))
+
+    def _numbers_of(self, name: str) -> tuple[set[int], set[int]]:
+        """The generations and runs of a name that anything still speaks of."""
+        generations: set[int] = set()
+        runs: set[int | None] = set()
+        world = self.world
+        if (row := world.rows.get(name)) is not None:
+            generations.add(row.generation)
+            runs.add(row.run)
+        for run in world.runs.values():
+            if run.task.name == name:
+                generations.add(run.task.generation)
+                runs.add(run.number)
+        generations |= {task.generation for task in world.agenda.tasks() if task.name == name}
+        if (seen := world.monitor.tasks.get(name)) is not None:
+            generations |= {seen.generation, seen.run_generation}
+            runs.add(seen.run)
+        if world.decision is not None:
+            runs |= {start.run for start in world.decision.starts if start.task.name == name}
+        return generations - {-1}, {each for each in runs if each is not None}
+
+    def at(self, instant: int) -> Instant:
+        """An instant, shifted; as old as a period at most twice."""
+        age = self.sample - instant
+        if age >= PERIOD:
+            instant = self.sample - PERIOD - age % PERIOD
+        return Instant(instant - self.shift)
+
+    def past(self, instant: int) -> Instant:
+        """The same for what is only compared with now and with delays: half a period is as old as any."""
+        age = self.sample - instant
+        return self.at(self.sample - PERIOD // 2 if age > PERIOD // 2 else instant)
+
+    def maybe(self, instant: int | None) -> Instant | None:
+        return None if instant is None else self.past(instant)
+
+    def mark(self, mark: int, expression: str) -> Instant:
+        """A mark: in this very minute, later than the latest due minute, or earlier, and if so however early."""
+        if self.sample != self.now:
+            return self.at(mark - mark % _HALF)
+        if mark >= self.now:
+            return self.at(mark)
+        due = self.now - (self.now - _OFFSETS[expression]) % PERIOD
+        return self.at(due if mark >= due else due - _HALF)
+
+    def minute(self, minute: int, expression: str) -> Minute:
+        return Minute(self.mark(minute * SECOND, expression) // SECOND)
+
+    # --- tasks -------------------------------------------------------------------------------------------------------
+
+    def state(self, state: TaskState, expression: str) -> TaskState:
+        match state:
+            case Withdrawn():
+                return Withdrawn(Minute(0))
+            case AwaitingRun():
+                return AwaitingRun(self.minute(state.served_through, expression))
+            case AwaitingRetry():
+                mark, ripe = self.minute(state.served_through, expression), self.past(state.pending_retry_until)
+                return AwaitingRetry(mark, _ONCE, None, _ONCE, ripe, 1)
+            case Running() | Interrupted():
+                retry_at = self.maybe(state.pending_retry_until)
+                changes: dict[str, Any] = {
+                    "served_through": self.minute(state.served_through, expression),
+                    "last_attempt_at": self.past(state.last_attempt_at),
+                    "last_success_at": None,
+                    "last_failure_at": None if retry_at is None else _ONCE,
+                    "pending_retry_until": retry_at,
+                    "failures": int(retry_at is not None),
+                    "interruptions": min(1, state.interruptions),
+                }
+                if isinstance(state, Interrupted):
+                    changes["resume_at"] = self.maybe(state.resume_at)
+                return replace(state, **changes)
+
+    def row(self, row: Row) -> Row:
+        running = row.run is not None
+        retry_at = self.maybe(row.pending_retry_until)
+        attempt = None if retry_at is None else _ONCE
+        return Row(
+            self.generations[row.generation],
+            row.name,
+            row.cron,
+            row.delay_ms,
+            BASE,
+            self.minute(row.served_through, row.cron),
+            self.past(row.last_attempt_at) if running and row.last_attempt_at else attempt,
+            None,
+            attempt,
+            retry_at,
+            int(retry_at is not None),
+            min(1, row.interruptions),
+            self.runs[row.run],
+            "cron" if running else None,
+            BASE if running else None,
+        )
+
+    def task(self, task: Task) -> Frozen:
+        return (
+            task.name,
+            task.expression.text,
+            task.delay,
+            task.kind,
+            self.generations[task.generation],
+            self.state(task.state, task.expression.text),
+            task.predecessor_runs,
+        )
+
+    # --- the agenda --------------------------------------------------------------------------------------------------
+
+    def agenda(self, agenda: Agenda, reached: dict[int, int]) -> Frozen:
+        groups = tuple(
+            sorted(
+                (
+                    text,
+                    tuple(
+                        (tuple(task.name for task in group.tasks[kind]), _lost(agenda, group, kind)) for kind in _KINDS
+                    ),
+                )
+                for text, group in agenda._groups.items()
+            )
+        )
+        calendar = tuple(
+            sorted(
+                (self.at(due * SECOND) // SECOND, group.expression.text)
+                for due, _, group in agenda._calendar
+                if agenda._groups.get(group.expression.text) is group
+            )
+        )
+        timers = tuple(
+            sorted((self.past(ripe), task.name) for ripe, _, task, state in agenda._timers if task.state is state)
+        )
+        return groups, calendar, timers, tuple(self.queue(agenda, kind, reached) for kind in _KINDS)
+
+    def queue(self, agenda: Agenda, kind: Kind, reached: dict[int, int]) -> Frozen:
+        waves = []
+        for since, _, wave in agenda._queues[kind]:
+            group = wave.group
+            whole = wave.tasks is group.tasks[kind]
+            alive = [task for task in wave.tasks[wave.position :] if not isinstance(task.state, Withdrawn)]
+            if not alive and not (whole and agenda._groups.get(group.expression.text) is group):
+                continue
+            names = () if whole else tuple(task.name for task in alive)
+            position = wave.position if whole else 0
+            fresh = group.fresh_waves[kind] is wave
+            goal = reached.get(id(wave), -1)
+            if goal >= 0 and not whole:
+                gone = wave.tasks[wave.position : goal]
+                goal = sum(not isinstance(task.state, Withdrawn) for task in gone)
+            waves.append(
+                (self.mark(since, group.expression.text), group.expression.text, whole, names, position, fresh, goal)
+            )
+        return tuple(sorted(waves))
+
+    def decision(self, decision: Decision | None) -> Frozen | None:
+        if decision is None:
+            return None
+        starts = tuple(
+            (start.task.name, self.runs[start.run], self.grounds(start.grounds, start.task))
+            for start in decision.starts
+        )
+        younger = tuple(
+            sorted(
+                (kind.value, self.at(since), group.expression.text, tuple(task.name for task in tasks))
+                for (kind, since, group), tasks in decision.younger.items()
+            )
+        )
+        return self.at(decision.at), starts, younger
+
+    def grounds(self, grounds: Grounds, task: Task) -> Grounds:
+        after = self.state(grounds.after, task.expression.text)
+        assert isinstance(after, Running)
+        at = self.at(grounds.at)
+        return replace(grounds, at=at, scheduled=at, owed_since=at, retry_count=0, after=after)
+
+    # --- the monitor -------------------------------------------------------------------------------------------------
+
+    def monitor(self, monitor: Monitor) -> Frozen:
+        tasks = tuple(self.registers(task, monitor.epoch) for _, task in sorted(monitor.tasks.items()))
+        restart = monitor._restart or self.indifferent
+        return monitor.active and self.world.up, monitor.quiet, monitor.crashed, monitor._booted, restart, tasks
+
+    def registers(self, task: TaskRegisters, epoch: int) -> Frozen:
+        cron = task.schedule.text if task.declared and task.schedule is not None else ""
+        run, alive = task.run is not None, task.run is not None and task.epoch == epoch
+        return (
+            task.name,
+            self.generations[task.generation],
+            cron,
+            self.mark(task.mark, cron) if cron else 0,
+            NEVER if task.retry_at == NEVER else self.past(task.retry_at),
+            self.runs[task.run],
+            self.generations[task.run_generation] if run else -1,
+            alive,
+            self.past(task.started) if run else 0,
+            task.run_on_thread and alive,
+            task.fresh and alive,
+            task.declared,
+            task.delay_ms if task.declared else 0,
+            task.thread and task.declared,
+            min(1, task.streak),
+            task.due_since_success,
+        )
+
+
+def _lost(agenda: Agenda, group: Group, kind: Kind) -> bool:
+    """A wave that counts as fresh and is not queued any more; there should be none."""
+    fresh = group.fresh_waves[kind]
+    return fresh is not None and all(wave is not fresh for _, _, wave in agenda._queues[kind])
+
+
+def freeze(world: World) -> Frozen:
+    """The value of a world."""
+    cold = Freezer(world)
+    decision = world.decision
+    reached = {} if decision is None else {id(wave): position for _, wave, position in decision.reached}
+    strays = tuple(
+        sorted(
+            (name, cold.task(run.task), cold.runs[run.number], run.successor is not None)
+            for name, run in world.strays.items()
+        )
+    )
+    return (
+        Instant(world.now - cold.shift),
+        world.up,
+        world.declares,
+        world.restart or cold.indifferent,
+        world.open_stops,
+        world.neglected,
+        tuple(cold.row(row) for _, row in sorted(world.rows.items())),
+        tuple(sorted((cold.task(task) for task in world.agenda.tasks()), key=lambda each: each[0])),
+        tuple(sorted((task.name, cold.runs[run.number]) for task, run in world.runs.items() if not _stray(world, run))),
+        strays,
+        cold.agenda(world.agenda, reached) if world.up and not world.open_stops else None,
+        cold.decision(decision),
+        cold.monitor(world.monitor),
+    )
+
+
+def _stray(world: World, run: Run) -> bool:
+    return world.strays.get(run.task.name) is run
+
+
+# --- and back --------------------------------------------------------------------------------------------------------
+
+
+def thaw(frozen: Frozen, instance: Instance) -> World:
+    """A living world of that value."""
+    (now, up, declares, restart, open_stops, neglected, rows, tasks, runs, strays, agenda, decision, seen) = frozen
+    world = World.__new__(World)
+    world.now, world.instance = now, instance
+    world.up, world.declares, world.restart = up, declares, restart
+    world.open_stops, world.calls = open_stops, list(range(1, open_stops + 1))
+    world.next_call = open_stops + 1
+    world.neglected = neglected
+    world.boots = 1
+    world.rows = {row.name: row for row in rows}
+    known = {each[0]: _task(each) for each in tasks}
+    world.runs, world.strays = {}, {}
+    for name, number in runs:
+        task = known[name]
+        assert isinstance(task.state, Running)
+        world.runs[task] = Run(task, number, grounds_of(task.state.last_attempt_at), world, 0.0)
+    for name, withdrawn, number, awaited in strays:
+        task = _task(withdrawn)
+        run = world.runs[task] = world.strays[name] = Run(task, number, grounds_of(now), world, 0.0)
+        if awaited:
+            run.successor = known[name]
+    waves: dict[tuple[Kind, int], tuple[Wave, int]] = {}
+    if agenda is None:
+        world.agenda = Agenda(UTC)
+        deque(world.agenda.enter(known.values(), now), maxlen=0)
+    else:
+        world.agenda = _agenda(agenda, known, waves)
+    world.decision = None if decision is None else _decision(decision, known, world.agenda, waves)
+    world.monitor = _monitor(seen, now, world)
+    # Any number that is higher than all in use.
+    world.next_run = world.next_generation = 100
+    return world
+
+
+def _task(frozen: Frozen) -> Task:
+    name, text, delay, kind, generation, state, predecessor_runs = frozen
+    task = Task(generation, name, EXPRESSIONS[text], delay, state, _CALLBACKS[name], kind)
+    task.predecessor_runs = predecessor_runs
+    return task
+
+
+def _agenda(frozen: Frozen, known: dict[str, Task], waves: dict[tuple[Kind, int], tuple[Wave, int]]) -> Agenda:
+    groups, calendar, timers, queues = frozen
+    agenda = Agenda(UTC)
+    tickets = count()
+    agenda._tickets = tickets
+    for text, members in groups:
+        group = agenda._groups[text] = Group(EXPRESSIONS[text])
+        for kind, (names, lost) in zip(_KINDS, members, strict=True):
+            group.tasks[kind] = [known[name] for name in names]
+            group.fresh_waves[kind] = Wave((), group) if lost else None
+    agenda.size = len(known)
+    agenda._calendar = [(due, next(tickets), agenda._groups[text]) for due, text in calendar]
+    agenda._timers = [(ripe, next(tickets), known[name], known[name].state) for ripe, name in timers]  # type: ignore[misc]
+    for kind, queue in zip(_KINDS, queues, strict=True):
+        for number, (since, text, whole, names, position, fresh, goal) in enumerate(queue):
+            group = agenda._groups.get(text) or Group(EXPRESSIONS[text])
+            wave = Wave(group.tasks[kind] if whole else tuple(known[name] for name in names), group)
+            wave.position = position
+            if fresh:
+                group.fresh_waves[kind] = wave
+            waves[kind, number] = (wave, goal)
+            agenda._queues[kind].append((since, next(tickets), wave))
+        heapify(agenda._queues[kind])
+    return agenda
+
+
+def _decision(
+    frozen: Frozen, known: dict[str, Task], agenda: Agenda, waves: dict[tuple[Kind, int], tuple[Wave, int]]
+) -> Decision:
+    at, starts, younger = frozen
+    decision = Decision(at, [Start(known[name], run, grounds) for name, run, grounds in starts])
+    decision.reached = [(kind, wave, goal) for (kind, _), (wave, goal) in waves.items() if goal >= 0]
+    for kind, since, text, names in younger:
+        decision.younger[Kind(kind), since, agenda._groups[text]] = {known[name]: None for name in names}
+    return decision
+
+
+def _monitor(frozen: Frozen, now: Instant, world: World) -> Monitor:
+    active, quiet, crashed, booted, restart, tasks = frozen
+    monitor = _MONITOR  # worlds live one at a time, and building one is most of the cost
+    monitor.tasks, monitor.inits = {}, {}
+    monitor.declared = monitor.running = monitor._threads_running = monitor._digest = 0
+    monitor.overlapped.clear()
+    monitor.active, monitor.quiet, monitor.crashed, monitor.epoch = active, quiet, crashed, 1
+    monitor._booted, monitor._restart, monitor._boot, monitor._boot_at = booted, restart, "boot-1", now
+    monitor.clock = monitor.latest = now
+    monitor._minute = _ZONE.minute(now)
+    monitor.seq = len(world.calls)
+    monitor.stops = {call: (call, now) for call in world.calls}
+    monitor._schedules = _SCHEDULES
+    for name, generation, cron, mark, retry_at, run, run_generation, alive, started, *flags in tasks:
+        task = monitor.tasks[name] = TaskRegisters(name)
+        for flag, value in zip(_FLAGS, flags, strict=True):
+            setattr(task, flag, value)
+        task.generation, task.mark, task.retry_at, task.run = generation, mark, retry_at, run
+        task.run_generation, task.started = run_generation, started
+        task.epoch = monitor.epoch if alive else -1
+        if cron:
+            task.schedule = _SCHEDULES[cron]
+            if task.declared:
+                task.next_due = task.schedule.after(mark)
+                share = (name, generation, cron, task.delay_ms)
+                if share not in _DIGESTS:
+                    _DIGESTS[share] = digest_of_one(*share)
+                monitor._digest ^= _DIGESTS[share]
+                monitor.declared += 1
+        if run is not None and alive:
+            monitor.running += 1
+            monitor._threads_running += task.run_on_thread
+    return monitor
+
+
+_MONITOR: Final = Monitor(bounded=False)
+_CALLBACKS: Final = {each.name: each.callback for each in SETS["xy"]}
