@@ -24,11 +24,11 @@ heading = @printf '\n== %s ==\n' "$(1)"
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL: # stages come one after the other, and the first that fails is the last
-.PHONY: help demo test test-fast soak coverage bench bench-quick
+.PHONY: help demo test test-fast soak mutation coverage reliability-report bench bench-quick
 .PHONY: check check-format check-lint check-types format lock clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@printf '\nOptions: PYTHON=python3.13  WORKERS=4  ARGS="-k cron"  (soak) MINUTES=60\n'
 
 demo: $(VENV)/.run-ready ## run examples/hello.py, a tour of a minute
@@ -45,6 +45,20 @@ test-fast: check ## run every check, and the tests that are not slow: under a mi
 soak: $(VENV)/.dev-ready ## run the soak tests, each for MINUTES minutes (default 10)
 	$(call heading,soak tests of $(MINUTES) minutes each)
 	DULY_SOAK_MINUTES=$(MINUTES) $(PYTEST) -m soak --hypothesis-profile=soak
+	$(call heading,mutation testing for $(MINUTES) minutes)
+	$(BIN)/python -m tests.mutation --minutes $(MINUTES)
+
+mutation: $(VENV)/.dev-ready ## change core/ and formal/ in one place at a time: do the tests notice? All of it takes hours
+	$(call heading,mutation testing)
+	$(BIN)/python -m tests.mutation $(ARGS)
+
+reliability-report: $(VENV)/.dev-ready ## run the tests of faults, crashes and simulation; write docs/reliability.md from them
+	$(call heading,faults)
+	@mkdir -p build && rm -f build/reliability.jsonl build/reliability.xml
+	-DULY_RELIABILITY=$(CURDIR)/build/reliability.jsonl $(PYTEST) --junitxml=build/reliability.xml \
+	    tests/faults tests/history tests/processes tests/simulation
+	$(call heading,report)
+	$(BIN)/python -m tests.faults.report build/reliability.jsonl build/reliability.xml docs/reliability.md
 
 coverage: $(VENV)/.dev-ready ## run every test and report covered branches; core/ must stay above 95 %
 	$(call heading,tests with coverage)
@@ -52,7 +66,7 @@ coverage: $(VENV)/.dev-ready ## run every test and report covered branches; core
 	$(call heading,coverage of the core)
 	$(BIN)/python -m coverage report --include='*/duly/core/*' --fail-under=95
 
-bench: $(BENCH)/.ready $(APSCHEDULER4)/.ready ## measure duly beside its peers, for an hour or two; writes benchmarks/results
+bench: $(BENCH)/.ready $(APSCHEDULER4)/.ready ## measure duly beside its peers, for three quarters of an hour; writes benchmarks/results
 	$(call heading,benchmarks)
 	@PYTHONPATH=src $(BENCH)/bin/python -m benchmarks $(ARGS)
 

@@ -1,0 +1,118 @@
+"""`python -m tests.mutation`: how many wrong versions of core/ and formal/ the tests notice.
+
+Survivors that were looked at and found equivalent stand in `survivors.toml`, each with its reason. The score is the
+share of killed ones among all others; it is told beside the share among all. Exits with 1 if the score is below 95 %.
+"""
+
+import argparse
+import json
+import random
+import sys
+import time
+import tomllib
+from collections import Counter
+from pathlib import Path
+from typing import Any, Final
+
+from tests.faults.record import record
+from tests.mutation.mutants import Mutant, mutants_of
+from tests.mutation.running import JUDGES, ROOT, SECOND_JUDGES, Coverage, Verdict, judge, warm_up
+
+PACKAGES: Final = ("src/duly/core", "src/duly/formal")
+KILLED_MIN: Final = 0.95
+SURVIVING: Final = (Verdict.SURVIVED, Verdict.UNCOVERED)
+SURVIVORS: Final = Path(__file__).with_name("survivors.toml")
+
+
+def main() -> int:
+    """Judge all mutants, or a sample, or as many as fit into some minutes; survivors come before the second judges."""
+    options = _options()
+    sources = _sources(options.modules)
+    mutants = _chosen(sources, options)
+    print(f"{len(mutants)} mutants; first, which tests run which lines", flush=True)
+    warm_up()
+    until = time.monotonic() + 60 * options.minutes if options.minutes else None
+    verdicts = _judged(mutants, sources, Coverage(JUDGES, options.coverage), until)
+    survivors = [mutant for mutant, verdict in verdicts.items() if verdict in SURVIVING]
+    if survivors and options.second:
+        print(f"{len(survivors)} survivors before the second judges", flush=True)
+        verdicts |= _judged(survivors, sources, Coverage(SECOND_JUDGES), None)
+    return _report(verdicts, of=len(mutants), output=options.output)
+
+
+def _judged(
+    mutants: list[Mutant], sources: dict[str, str], coverage: Coverage, until: float | None
+) -> dict[Mutant, Verdict]:
+    verdicts: dict[Mutant, Verdict] = {}
+    begun = time.monotonic()
+    for mutant in mutants:
+        if until is not None and time.monotonic() > until:
+            break
+        verdict = verdicts[mutant] = judge(mutant, sources[mutant.path], coverage)
+        if verdict in SURVIVING:
+            print(f"{verdict.value}: {mutant}  [{mutant.key}]", flush=True)
+        if len(verdicts) % 25 == 0:
+            print(f"... {len(verdicts)} of {len(mutants)} in {time.monotonic() - begun:.0f} s", flush=True)
+    return verdicts
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.mutation", description=__doc__)
+    parser.add_argument("modules", nargs="*", help="paths under src/ (default: all of core/ and formal/)")
+    parser.add_argument("--sample", type=int, metavar="N", help="only N of them, chosen by --seed")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--minutes", type=float, metavar="M", help="begin no further mutant after M minutes")
+    parser.add_argument("--no-second", dest="second", action="store_false", help=f"leave out {SECOND_JUDGES}")
+    parser.add_argument(
+        "--coverage", type=Path, metavar="FOLDER", help="keep there which tests run which lines, or reuse it"
+    )
+    parser.add_argument("--output", type=Path, metavar="FILE", help="write every verdict there, as JSON")
+    return parser.parse_args()
+
+
+def _sources(modules: list[str]) -> dict[str, str]:
+    """Read once: a file that is edited meanwhile does not confuse the rest of the run."""
+    files = [Path(name) for name in modules] or [
+        file.relative_to(ROOT) for package in PACKAGES for file in sorted((ROOT / package).glob("*.py"))
+    ]
+    return {str(file): (ROOT / file).read_text() for file in files}
+
+
+def _chosen(sources: dict[str, str], options: argparse.Namespace) -> list[Mutant]:
+    mutants = [mutant for path, source in sources.items() for mutant in mutants_of(path, source)]
+    # In an order of chance: when time runs out, what was judged is a sample of all.
+    order = random.Random(options.seed)
+    order.shuffle(mutants)
+    return mutants[: options.sample] if options.sample else mutants
+
+
+def explained() -> dict[str, str]:
+    """The reasons of survivors that were looked at, by the mutant's key."""
+    known: list[dict[str, Any]] = tomllib.loads(SURVIVORS.read_text())["survivor"] if SURVIVORS.exists() else []
+    return {each["key"]: each["reason"] for each in known}
+
+
+def _report(verdicts: dict[Mutant, Verdict], *, of: int, output: Path | None) -> int:
+    counts = Counter(verdicts.values())
+    killed = counts[Verdict.KILLED] + counts[Verdict.TIMED_OUT]
+    reasons = explained()
+    survivors = [mutant for mutant, verdict in verdicts.items() if verdict in SURVIVING]
+    without = [mutant for mutant in survivors if mutant.key not in reasons]
+    equivalent = len(survivors) - len(without)
+    score = killed / max(1, len(verdicts) - equivalent)
+    print(
+        f"{len(verdicts)} of {of} mutants judged: {killed} killed, {counts[Verdict.TIMED_OUT]} of them by time; "
+        f"{equivalent} equivalent, for a reason; {len(without)} survived.\n"
+        f"Killed of all: {100 * killed / max(1, len(verdicts)):.1f} %; of those not equivalent: {100 * score:.1f} %"
+    )
+    for mutant in without:
+        print(f"survived: {mutant}  [{mutant.key}]\n    {mutant.context}")
+    if output is not None:
+        rows = [{"key": each.key, "mutant": str(each), "verdict": verdict.value} for each, verdict in verdicts.items()]
+        output.write_text(json.dumps(rows, indent=1))
+    record("mutation", mutants=of, judged=len(verdicts), killed=killed, equivalent=equivalent, survived=len(without))
+    return 0 if score >= KILLED_MIN else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,85 @@
+"""The mutation runner itself: what it changes, what it leaves alone, and that it tells killed from survived."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tests.mutation.mutants import mutants_of
+
+SOURCE = '''"""A module."""
+
+LIMIT: int = 7
+
+
+def smaller(a: int, b: int = 3) -> bool:
+    """Text with < and 1 in it."""
+    assert a != 0
+    if a < b and not (a == 5):  # a < b
+        return True
+    raise ValueError(f"no {a}")
+'''
+
+
+def changes(source: str) -> set[tuple[int, str, str]]:
+    return {(mutant.line, mutant.before, mutant.after) for mutant in mutants_of("module.py", source)}
+
+
+def test_each_place_that_could_be_wrong_is_made_wrong_once() -> None:
+    """Operators, numbers, conditions, results, statements; not texts, annotations, docstrings, comments and assert."""
+    assert changes(SOURCE) == {
+        (3, "7", "(8)"),
+        (6, "3", "(4)"),
+        (9, "a < b and not (a == 5)", "not (a < b and not (a == 5))"),
+        (9, "<", "<="),
+        (9, "and", "or"),
+        (9, "not (a == 5)", "(a == 5)"),
+        (9, "==", "!="),
+        (9, "5", "(6)"),
+        (10, "return True", "return None"),
+        (10, "True", "False"),
+        (11, 'raise ValueError(f"no {a}")', "pass"),
+    }
+
+
+def test_a_mutant_differs_in_its_place_only_and_compiles() -> None:
+    """The rest of the module stays where it is, so tracebacks and coverage still fit."""
+    for mutant in mutants_of("module.py", SOURCE):
+        wrong = mutant.applied_to(SOURCE)
+        compile(wrong, "module.py", "exec")
+        assert wrong != SOURCE
+        assert wrong[: mutant.begin] == SOURCE[: mutant.begin]
+        assert wrong.endswith(SOURCE[mutant.end :])
+        assert mutant.line in mutant.lines
+
+
+def test_a_key_outlives_lines_that_are_added_elsewhere() -> None:
+    """A reason that was written down once stays with its mutant."""
+
+    def keys(source: str) -> set[str]:
+        return {mutant.key for mutant in mutants_of("module.py", source)}
+
+    assert keys(SOURCE) == keys(SOURCE.replace("LIMIT", "\n\nMORE = None\nLIMIT"))
+    assert keys(SOURCE) != keys(SOURCE.replace("a < b", "b > a"))
+    twice = "a = f()\nb = 1\nb = 1\n"
+    assert len(keys(twice)) == len(mutants_of("module.py", twice)) == 2
+
+
+def test_columns_are_counted_in_characters() -> None:
+    """Python's tree counts bytes; what stands before an operator may be longer in bytes than it looks."""
+    assert changes('x = "ääää" if 1 < 2 else 3\n') >= {(1, "<", "<="), (1, "3", "(4)")}
+
+
+@pytest.mark.parametrize("name", ["core/moments.py", "formal/verdicts.py"])
+def test_real_modules_have_mutants(name: str) -> None:
+    """The finder walks through the language as it is used there."""
+    file = Path(__file__).parents[2] / "src" / "duly" / name
+    assert len(mutants_of(name, file.read_text())) >= 10
+
+
+def test_every_survivor_has_a_reason() -> None:
+    """A list without reasons would be a list of excuses."""
+    file = Path(__file__).with_name("survivors.toml")
+    survivors = tomllib.loads(file.read_text())["survivor"]
+    assert len({each["key"] for each in survivors}) == len(survivors)
+    assert all(len(each["key"]) == 10 and len(each["reason"]) > 20 for each in survivors)
