@@ -28,6 +28,7 @@ class Size:
     minutes: int  # boundaries that one child watches
     system_clock: bool  # wait for real minutes where that is short enough
     cron_repeats: int
+    events: int  # of the trace that the checker reads
     patience_s: float  # with one child
     budget_s: float = float("inf")  # no further round begins that would not end within this, and no child after it
 
@@ -54,6 +55,7 @@ FULL = Size(
     minutes=10,
     system_clock=True,
     cron_repeats=5,
+    events=2_000_000,
     patience_s=900,
 )
 QUICK = Size(
@@ -73,6 +75,7 @@ QUICK = Size(
     minutes=2,
     system_clock=False,
     cron_repeats=3,
+    events=100_000,
     patience_s=60,
     budget_s=105,
 )
@@ -93,6 +96,7 @@ TINY = Size(
     minutes=1,
     system_clock=False,
     cron_repeats=1,
+    events=5_000,
     patience_s=60,
 )
 
@@ -199,6 +203,8 @@ def _costs(size: Size) -> Iterator[Measurement]:
     yield Measurement("canary", "canary", "ours.canary", {"tasks": size.large})
     yield Measurement("canary frozen", "canary", "ours.canary", {"tasks": size.large, "freeze": True})
     yield Measurement("cron", "cron", "ours.cron", {"repeats": size.cron_repeats})
+    # With orjson, as `duly verify` has it: it comes with `duly[cli]`, and the promise is about that command.
+    yield Measurement("checker", "checker", "ours.checker", {"events": size.events}, needs="orjson")
 
 
 def _hard_cases(size: Size) -> Iterator[Measurement]:

@@ -50,11 +50,12 @@ class _Judge:
         return Verdict(section, what, target, self._text(figure, unit, keys), met, headline)
 
     def at_least(self, section: str, what: str, bound: float, figure: Figure | None, *keys: str,
-                 headline: bool = False, lower_bound: bool = False) -> Verdict:  # fmt: skip
-        """The median must reach the bound; it is a ratio."""
+                 headline: bool = False, lower_bound: bool = False, unit: str = "×") -> Verdict:  # fmt: skip
+        """The median must reach the bound; it is a ratio, unless a unit says otherwise."""
         met = None if figure is None or not self.judges else figure.median >= bound
-        text = self._text(figure, "×", keys)
-        return Verdict(section, what, f"≥ {bound:,g}×", f"> {text}" if lower_bound else text, met, headline)
+        text = self._text(figure, unit, keys)
+        target = f"≥ {bound:,g}×" if unit == "×" else f"≥ {bound:,} {unit}"  # six digits, and none of them as a power
+        return Verdict(section, what, target, f"> {text}" if lower_bound else text, met, headline)
 
     def stated(self, section: str, what: str, figure: Figure | None, unit: str, *keys: str) -> Verdict:
         """No bound, but the number belongs to the story."""
@@ -76,6 +77,7 @@ def verdicts(figures: Figures, size: Size, rounds: int) -> list[Verdict]:
         *_gates(judge),
         *_costs(judge),
         *_cron(judge),
+        *_checker(judge),
         *_hard_cases(judge),
     ]
 
@@ -260,6 +262,17 @@ def _cron(judge: _Judge) -> Iterator[Verdict]:
 
 def _cron_ratio(figures: Figures, expression: str, library: str, figure: str) -> Figure | None:
     return figures.ratio("cron", f"{expression}|{library}|{figure}", "cron", f"{expression}|duly|{figure}")
+
+
+def _checker(judge: _Judge) -> Iterator[Verdict]:
+    figures, size, key = judge.figures, judge.size, "checker"
+    section = f"`duly verify`, a trace of {size.events:,} events, in processor time of one core"
+    safety = figures.of(key, "safety_events_a_second")
+    yield judge.at_least(section, "safety properties", 500_000, safety, key, unit="events a second")
+    everything = figures.of(key, "all_events_a_second")
+    yield judge.stated(section, "all properties, with the bounded ones", everything, "events a second", key)
+    grown = figures.of(key, "peak_growth_mib")
+    yield judge.stated(section, "memory beyond that for a tenth of the trace", grown, "MiB", key)
 
 
 def _hard_cases(judge: _Judge) -> Iterator[Verdict]:

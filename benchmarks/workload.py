@@ -28,9 +28,13 @@ def together(due: datetime) -> list[str]:
 
 
 def distinct(due: datetime) -> list[str]:
-    """1,440 expressions that all name the same minute; none names those before it, in which they are declared."""
-    before = {(due.minute - past) % 60 for past in range(LeapingClock.minutes_ahead + 1)}
-    minutes = [f"{due.minute},{other}" for other in range(60) if other not in before]
+    """1,440 expressions that all name the same minute; none names those round it.
+
+    They are declared in those before it, and a tick of very many may reach into those after it.
+    """
+    reach = LeapingClock.minutes_ahead
+    near = {(due.minute + away) % 60 for away in range(-reach, reach + 1)}
+    minutes = [f"{due.minute},{other}" for other in range(60) if other not in near]
     hours = [f"{due.hour},{other}" for other in range(24) if other != due.hour]
     days = ["*", f"1-{due.day}" if due.day > 1 else "1,2"]
     return [f"{m} {h} {d} * *" for d, m, h in islice(product(days, minutes, hours), EXPRESSIONS)]

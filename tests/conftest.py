@@ -6,6 +6,7 @@ import shutil
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -51,8 +52,12 @@ def require(component: str, hint: str) -> None:
 
     With DULY_REQUIRE_ALL=1, as in CI, the test fails instead: a skip nobody reads is a test nobody has.
     """
-    if importlib.util.find_spec(component) is not None or shutil.which(component) is not None:
-        return
+    if importlib.util.find_spec(component) is None and shutil.which(component) is None:
+        missing(component, hint)
+
+
+def missing(component: str, hint: str) -> NoReturn:
+    """Skip the calling test, or fail it, because of a component that has been looked for."""
     message = f"{component} is missing: {hint}"
     if os.environ.get("DULY_REQUIRE_ALL") == "1":
         pytest.fail(message, pytrace=False)

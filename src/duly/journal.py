@@ -21,7 +21,12 @@ LONGEST_BACKOFF_SECONDS: Final = 30.0
 LONGEST_IMPATIENT_SECONDS: Final = 1.0
 BATCH_CHANGES_MAX: Final = 20_000
 BURST_ENDS_MIN: Final = 32
+"""So many ends at once are a burst, of which more will come."""
+
 GATHERED_ENDS_MAX: Final = 5_000
+GATHERING_SECONDS_MAX: Final = 0.05
+"""A crash repeats what has ended and is not durable: that may not be waited with for long."""
+
 QUIET_ROUNDS_MAX: Final = 2
 """Rounds of the event loop without an end after which no more are waited for."""
 
@@ -168,10 +173,10 @@ class Journal:
 
         Nobody who asks for something waits for them: what is asked is written at once, and they with it.
         """
-        quiet = 0
-        while quiet < QUIET_ROUNDS_MAX and not self._asked and self._more_ends():
+        quiet, until = 0, self._clock.elapsed() + GATHERING_SECONDS_MAX
+        while quiet < QUIET_ROUNDS_MAX and not self._asked and not self.impatient and self._more_ends():
             known = len(self._ends)
-            if not BURST_ENDS_MIN <= known < GATHERED_ENDS_MAX:
+            if not BURST_ENDS_MIN <= known < GATHERED_ENDS_MAX or self._clock.elapsed() >= until:
                 break
             await breathe()
             quiet = 0 if len(self._ends) > known else quiet + 1

@@ -30,6 +30,7 @@ CHUNK_STARTS_MAX: Final = 5_000
 """Starts of one commit. It bounds how many are durable but not yet called when the process dies."""
 
 LARGE_CHUNK_STARTS: Final = 500
+"""So many starts at once, and others have their turn before the next ones are decided."""
 
 STEP_MICROSECONDS: Final = 1 * MICROSECONDS
 """A wall clock that moved this much more, or less, than time passed has been stepped."""
@@ -113,6 +114,8 @@ class Loop(Life):
         """There are tasks to watch, and it was told."""
         self._seen_now = self._clock.now()
         self._seen_elapsed = self._clock.elapsed()
+        self._noticed = Instant(self._seen_now)
+        """As of when the agenda knows what is due."""
         self.active_since = Instant(self._seen_now)
         self._main: asyncio.Task[None] | None = None
         event_loop = asyncio.get_running_loop()
@@ -185,7 +188,9 @@ class Loop(Life):
 
     def _next_look(self) -> Instant:
         now = Instant(self._clock.now())
-        looks = [self.agenda.minute_ends(now)]
+        # Calling what was started takes time: a minute that ended meanwhile is looked at now, and not a minute later.
+        looked = min(now, self._noticed) if self.polling and self._may_start() else now
+        looks = [self.agenda.minute_ends(looked)]
         if not self._stopping() and (timer := self.agenda.next_timer()) is not None:
             looks.append(timer)
         return max(now, min(looks))
@@ -199,7 +204,7 @@ class Loop(Life):
             self._stepped_back = False
             async with self.lock:
                 await self._correct(Instant(now))
-                await in_slices(self._clock, self.agenda.rebuild(Instant(now)))
+                await in_slices(self._clock, self.agenda.rebuild(Instant(now)), unwatched=1)
 
     def _see(self, now: int, *, back: bool = False) -> None:
         """Remember what the wall clock shows, and tell if it has been stepped since the last time."""
@@ -260,8 +265,14 @@ class Loop(Life):
                         break
                     self._see(now)
                     await in_slices(self._clock, self.agenda.noticing(now), unwatched=8)
+                    self._noticed = now
                     if not self.agenda.waiting or not self._may_start():
                         break
+                    # Ends may have settled meanwhile: what they set free starts after them.
+                    noticed, now = now, Instant(self._clock.now())
+                    if now < noticed or self.agenda.minute(now) != self.agenda.minute(noticed):
+                        continue
+                    self._see(now)
                     decision = decide(
                         self.agenda, now, self.free_slots(), limit=CHUNK_STARTS_MAX, first_run=self._next_run
                     )

@@ -80,6 +80,13 @@ def duly(*arguments: str | Path, folder: Path, **extra: str) -> Outcome:
     return Outcome(done.returncode, done.stdout, done.stderr)
 
 
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Leave nothing running behind a test, however it ended."""
+    if process.poll() is None:
+        process.kill()
+    process.wait()
+
+
 class Service:
     """`duly run` in a pipe: its JSON lines, as they come."""
 
@@ -101,9 +108,7 @@ class Service:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._process.poll() is None:
-            self._process.kill()
-        self._process.wait()
+        _end(self._process)
         for pipe in (self._process.stdout, self._process.stderr):
             if pipe is not None:
                 pipe.close()
@@ -181,9 +186,7 @@ class Terminal:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._process.poll() is None:
-            self._process.kill()
-        self._process.wait()
+        _end(self._process)
         self.hang_up()
 
     def expect(self, text: str) -> None:

@@ -1,4 +1,4 @@
-"""The command line as a whole: help, version, suggestions, completion, codes, colour (issue 5)."""
+"""The command line as a whole: help, version, suggestions, completion, codes, colour."""
 
 import json
 import subprocess
@@ -67,7 +67,7 @@ def test_help_lists_every_command(tmp_path: Path) -> None:
     "command", [*COMMANDS, "trace export", "import crontab", "import celery", "import apscheduler"]
 )
 def test_every_command_has_help_with_an_example_and_json(command: str, tmp_path: Path) -> None:
-    """Issue 5: `--help` with an example, and `--json`; groups leave the latter to their commands."""
+    """`--help` with an example, and `--json`; groups leave the latter to their commands."""
     text = duly(*command.split(), "--help", folder=tmp_path)
     assert (text.code, text.err) == (0, "")
     example = text.out.split("Example:")[1].split("Options:")[0]

@@ -28,7 +28,7 @@ from tests.console.program import Terminal, duly
     ],
 )
 def test_the_caret_stands_under_the_offending_place(text: str, caret: str) -> None:
-    """Issue 5: errors are explained with a caret under the offending place."""
+    """Errors are explained with a caret under the offending place."""
     error = examine(text).error
     assert error is not None
     line, under = pointed_at(text, error)
@@ -70,7 +70,7 @@ def test_valid_expressions_are_told_in_words(tmp_path: Path) -> None:
 
 
 def test_an_invalid_expression_is_pointed_at_and_its_equivalent_shown(tmp_path: Path) -> None:
-    """Issue 5: `*/15` → `0,15,30,45`; exit code 1, because the answer is no."""
+    """`*/15` → `0,15,30,45`; exit code 1, because the answer is no."""
     done = duly("check", "*/15 * * * *", "30 2 * * *", folder=tmp_path)
     assert done.code == 1
     assert done.out.startswith("✗ */15 * * * *\n  ^~~~\n  minute field contains step syntax '/'")
@@ -108,7 +108,7 @@ def test_an_expression_that_the_shell_took_apart_is_recognised(tmp_path: Path) -
 
 
 def test_colour_only_on_a_terminal_and_never_with_no_color(tmp_path: Path) -> None:
-    """Issue 5: colour only on a terminal, NO_COLOR respected."""
+    """Colour only on a terminal, NO_COLOR respected."""
     with Terminal("check", "0 0 * * *", folder=tmp_path) as coloured:
         assert coloured.end() == 0
     with Terminal("check", "0 0 * * *", folder=tmp_path, NO_COLOR="1") as plain:

@@ -32,7 +32,7 @@ from duly.console.dialects import translate
     ],
 )
 def test_what_has_an_equivalent(text: str, posix: str) -> None:
-    """Issue 5: common non-POSIX forms, and the POSIX text that means the same."""
+    """Common non-POSIX forms, and the POSIX text that means the same."""
     found = translate(text)
     assert found is not None
     assert found.posix == posix

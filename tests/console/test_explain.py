@@ -204,7 +204,7 @@ GONE = [declared(until="2024-05-02T06:00")]
 def test_a_situation_and_its_explanation(
     when: str, runs: list[RunRecord], known: dict[str, Any], verdict: Verdict, expected: list[str]
 ) -> None:
-    """Issue 5: the reasons `explain` knows, each from durable state, history and cron algebra."""
+    """The reasons `explain` knows, each from durable state, history and cron algebra."""
     answer = ask(when, runs, **known)
     assert (answer.verdict, codes(answer)) == (verdict, expected)
 
@@ -318,7 +318,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_on_a_store_that_a_scheduler_wrote(
     story: Path, task: str, when: str, verdict: str, expected: list[str]
 ) -> None:
-    """Issue 5: from durable state and history; nothing beside the store is created or changed."""
+    """From durable state and history; nothing beside the store is created or changed."""
     before = fingerprint(story.parent)
     done = duly("explain", task, "--at", when, "--store", story, "--json", folder=story.parent, TZ="UTC")
     assert done.code == 0, done.err
@@ -363,7 +363,7 @@ def test_for_people(story: Path) -> None:
 
 
 def test_a_short_history_says_that_it_no_longer_reaches_back(tmp_path: Path) -> None:
-    """Issue 5: it says when the history no longer reaches back."""
+    """It says when the history no longer reaches back."""
     store = tmp_path / "state.db"
     asyncio.run(write_story(store, history=5))
     done = duly("explain", "backup", "--at", "2024-03-30T02:30", "--store", store, "--json", folder=tmp_path)
@@ -380,7 +380,7 @@ def test_a_short_history_says_that_it_no_longer_reaches_back(tmp_path: Path) -> 
     ],
 )
 def test_wrong_usage(story: Path, arguments: list[str], code: int, message: str) -> None:
-    """Issue 5: unknown task with a suggestion; one clear message, the documented exit code."""
+    """Unknown task with a suggestion; one clear message, the documented exit code."""
     done = duly("explain", *arguments, "--store", story, folder=story.parent)
     assert (done.code, done.out) == (code, "")
     assert message in done.err

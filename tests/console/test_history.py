@@ -1,4 +1,4 @@
-"""`duly history`: runs with lateness, duration, outcome and error; filters; sparklines (issue 5)."""
+"""`duly history`: runs with lateness, duration, outcome and error; filters; sparklines."""
 
 import signal
 from datetime import datetime, timedelta
@@ -9,7 +9,7 @@ import pytest
 from duly.console.history import sparkline
 from duly.console.reading import PastRun
 from duly.core.moments import Instant
-from tests.console.program import Service, ago, duly, failing, fingerprint, simulated, write_target
+from tests.console.program import Service, Terminal, ago, duly, failing, fingerprint, simulated, write_target
 
 
 @pytest.fixture
@@ -63,6 +63,24 @@ def test_the_table_ends_with_a_sparkline_for_each_task(folder: Path) -> None:
     assert "fails  " in shown.out
     assert "earlier runs are not shown" in shown.err
     assert shown.code == 0
+
+
+async def test_on_80_columns_names_outcomes_and_errors_are_whole(tmp_path: Path) -> None:
+    """The error stands beneath its run; what there was no room for is named."""
+    name = "copy-the-warehouse"
+    async with simulated(tmp_path / "state.db", ago(days=2).replace(second=0, microsecond=0)) as host:
+        scheduler = host.scheduler()
+        await scheduler.initialize([(name, "* * * * *", failing, timedelta(seconds=25))])
+        await host.advance(seconds=30)
+        await scheduler.stop()
+    with Terminal("history", "--store", "state.db", folder=tmp_path, columns=80, NO_COLOR="1") as terminal:
+        assert terminal.end() == 0
+    lines = [line.rstrip() for line in terminal.shown.splitlines()]
+    assert lines[0].split() == ["run", "task", "start", "late", "took", "outcome", "why"]
+    error = "  error: ConnectionError: the upstream service is asleep"
+    assert [line.split()[1] for line in (lines[1], lines[3])] == [name, name]
+    assert [line.split()[-2:] for line in (lines[1], lines[3])] == [["failure", "cron"], ["failure", "retry"]]
+    assert (lines[2], lines[4], lines[5]) == (error, error, "too narrow for: due")
 
 
 def test_without_unicode_the_sparkline_is_plain(folder: Path) -> None:

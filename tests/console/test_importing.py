@@ -51,7 +51,7 @@ def run_file(folder: Path, text: str) -> dict[str, Any]:
     ],
 )
 def test_a_line_becomes_a_registration(line: str, name: str, posix: str, note: str | None) -> None:
-    """Issue 5: what is rewritten is named."""
+    """What is rewritten is named."""
     [entry] = crontab(line)
     assert entry.imported
     assert (entry.name, entry.posix) == (name, posix)
@@ -99,7 +99,7 @@ def test_the_coming_changes_of_the_clock_are_told_where_they_matter() -> None:
 
 
 def test_a_system_crontab_is_recognised_and_its_users_named() -> None:
-    """Issue 5: system and user formats; who would have run it is a difference."""
+    """System and user formats; who would have run it is a difference."""
     text = "0 3 * * * root /usr/sbin/clean\n0 4 * * * www-data run-parts /srv"
     for entries in (crontab(text, system=None), crontab(text, system=True)):
         assert [(entry.name, entry.imported) for entry in entries] == [("clean", True), ("run-parts", True)]
@@ -166,7 +166,7 @@ def test_the_program(tmp_path: Path) -> None:
     ],
 )
 def test_an_interval_is_imported_only_if_cron_can_say_it(seconds: int, posix: str | None) -> None:
-    """Issue 5: intervals that cron cannot express are named, not bent."""
+    """Intervals that cron cannot express are named, not bent."""
     entry = Entry("x", "x")
     interval(entry, timedelta(seconds=seconds))
     assert entry.posix == posix
@@ -203,7 +203,7 @@ def entries_of(done: Outcome) -> dict[str, dict[str, Any]]:
 
 
 def test_celery_beat_schedules(tmp_path: Path) -> None:
-    """Issue 5: crontab, timedelta and solar; numbering, AND, intervals and zone named."""
+    """Crontab, timedelta and solar; numbering, AND, intervals and zone named."""
     (tmp_path / "proj.py").write_text(CELERY)
     done = duly("import", "celery", "proj.py", "--json", folder=tmp_path)
     assert done.code == 1, done.err
@@ -283,7 +283,7 @@ def jobs(tmp_path: Path) -> Path:
 
 
 def test_apscheduler_jobs(jobs: Path) -> None:
-    """Issue 5: cron, interval and date triggers; 0 is Monday there; AND, seconds, years, jitter, misfires named."""
+    """Cron, interval and date triggers; 0 is Monday there; AND, seconds, years, jitter, misfires named."""
     done = duly("import", "apscheduler", "jobs.py", "--json", folder=jobs)
     assert done.code == 1, done.err
     found = entries_of(done)
@@ -335,7 +335,7 @@ def test_the_callbacks_of_imported_jobs_are_the_functions_with_their_arguments(j
     ],
 )
 def test_wrong_usage(tmp_path: Path, arguments: list[str], code: int, message: str) -> None:
-    """Issue 5: one clear message, the documented exit code, no traceback."""
+    """One clear message, the documented exit code, no traceback."""
     (tmp_path / "empty").write_text("# nothing\n")
     (tmp_path / "empty.py").write_text("thing = 1\n")
     done = duly("import", *arguments, folder=tmp_path)

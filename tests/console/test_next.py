@@ -73,7 +73,7 @@ def test_an_expression_at_the_command_line(tmp_path: Path) -> None:
 
 
 def test_a_target_task_by_task_and_merged(tmp_path: Path) -> None:
-    """Issue 5: EXPR_OR_TARGET."""
+    """EXPR_OR_TARGET."""
     registrations = '[("a", "0 1 * * *", quick, timedelta(1)), ("b", "0 2 * * *", quick, timedelta(1))]'
     target = write_target(tmp_path, registrations)
     done = duly(
@@ -105,7 +105,7 @@ def test_a_target_task_by_task_and_merged(tmp_path: Path) -> None:
 def test_wrong_usage_gives_one_message_and_a_documented_code(
     arguments: list[str], code: int, message: str, tmp_path: Path
 ) -> None:
-    """Issue 5: one clear message on stderr, no traceback."""
+    """One clear message on stderr, no traceback."""
     done = duly("next", *arguments, folder=tmp_path)
     assert (done.code, done.out) == (code, "")
     assert message in done.err

@@ -1,4 +1,4 @@
-"""Every session that the documentation shows of the command line is what the program still prints (issue 5)."""
+"""Every session that the documentation shows of the command line is what the program still prints."""
 
 from pathlib import Path
 
@@ -31,7 +31,7 @@ def test_what_a_page_shows_is_what_is_printed(block: Block, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("page", ["README.md", "commands.md"])
 def test_every_command_is_shown_with_its_output(page: str) -> None:
-    """Issue 5: the README shows each command with real output, and so does the reference."""
+    """The README shows each command with real output, and so does the reference."""
     shown = {
         step.command.split("duly ", 1)[1].split()[0]
         for block in ALL
@@ -46,6 +46,7 @@ def test_every_command_is_shown_with_its_output(page: str) -> None:
 def test_the_comparison_can_fail() -> None:
     """Times, lengths and numbers of processes may differ, words and other numbers may not."""
     assert form("since 02:25:14, 3.2 s ago") == form("since 13:00, 1 min 4 s ago")
+    assert form("^C04:03:37  duly") == form("^C15:07:42  duly")
     assert agrees("a  b\n…\nz\n", "a  b\nc\nd\nz\n")
     assert agrees("a\nz\n", "a\nb\nz\n", "duly run")
     assert not agrees("a\nz\n", "a\nb\nz\n")

@@ -1,4 +1,4 @@
-"""`duly plan`: what initialize() would do, told without doing it (issue 5, SPEC 5.1)."""
+"""`duly plan`: what initialize() would do, told without doing it."""
 
 import signal
 from datetime import timedelta
@@ -171,6 +171,15 @@ def test_the_example_is_a_target(tmp_path: Path) -> None:
     assert shown.code == 0
     assert "  + sync-mirror  new  0,10,20,30,40,50 * * * *, retry after 30 s" in shown.out
     assert "4 new" in shown.out
+
+
+def test_a_bad_cron_is_answered_with_the_whole_expression_to_write(tmp_path: Path) -> None:
+    """As `duly next` and `duly check` do: it can be copied, all five fields of it."""
+    write_target(tmp_path, '[("backup", "*/20 3 * * mon-fri", quick, timedelta(0))]')
+    refused = duly("plan", "tasks.py", "--store", "state.db", folder=tmp_path)
+    assert (refused.code, refused.out) == (3, "")
+    assert "hint: write '0,20,40 3 * * 1-5'\n" in refused.err
+    assert "hint: write '0,20,40 3 * * 1-5'\n" in duly("next", "*/20 3 * * mon-fri", folder=tmp_path).err
 
 
 def test_a_long_plan_is_cut_for_people_only(tmp_path: Path) -> None:

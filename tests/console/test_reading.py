@@ -1,4 +1,4 @@
-"""Stores are read as they are: live, crashed, copied or damaged, and never changed by it (issue 5)."""
+"""Stores are read as they are: live, crashed, copied or damaged, and never changed by it."""
 
 import fcntl
 import os

@@ -1,4 +1,4 @@
-"""`duly run` in real processes: its log, its signals, its reloads, and what it tells a service manager (issue 5)."""
+"""`duly run` in real processes: its log, its signals, its reloads, and what it tells a service manager."""
 
 import json
 import os
@@ -243,7 +243,7 @@ def test_wrong_usage_is_one_message_and_a_code(arguments: list[str], code: int, 
 
 
 def test_what_the_monitor_finds_is_told_at_once_and_in_the_exit_code(tmp_path: Path) -> None:
-    """Issue 5: `--monitor`. The scheduler goes on; a stop is graceful, says what was violated, and exits with 1."""
+    """`--monitor`. The scheduler goes on; a stop is graceful, says what was violated, and exits with 1."""
     target = write_target(tmp_path, QUICK)
     # A checker whose calendar knows no occurrence takes every start for one that is not owed.
     target.write_text(

@@ -190,7 +190,7 @@ async def test_a_clock_that_is_set_is_noticed_without_idle_looks_too() -> None:
 
 
 def test_a_timeline_and_a_summary(tmp_path: Path) -> None:
-    """Issue 5: starts with their lateness, and one line for each task; callbacks of the target are not called."""
+    """Starts with their lateness, and one line for each task; callbacks of the target are not called."""
     target = write_target(tmp_path, TASKS)
     done = duly(
         "simulate", target, "--from", "2024-03-30", "--to", "2024-04-02", "--down",
@@ -233,7 +233,7 @@ def test_the_json_shape(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["picture.svg", "picture.png"])
 def test_a_picture(tmp_path: Path, name: str) -> None:
-    """Issue 5: `--plot` draws the timeline and the load per minute."""
+    """`--plot` draws the timeline and the load per minute."""
     target = write_target(tmp_path, TASKS)
     done = duly("simulate", target, "--from", "2024-05-01", "--to", "2024-05-02", "--plot", name, folder=tmp_path)
     assert done.code == 0, done.err
@@ -271,12 +271,32 @@ def test_without_matplotlib_it_says_what_to_install_before_it_simulates(tmp_path
     ],
 )
 def test_wrong_usage(tmp_path: Path, options: list[str], message: str) -> None:
-    """Issue 5: one clear message, the documented exit code, no traceback."""
+    """One clear message, the documented exit code, no traceback."""
     target = write_target(tmp_path, TASKS)
     done = duly("simulate", target, "--from", "2024-05-01", "--to", "2024-05-02", *options, folder=tmp_path)
     assert (done.code, done.out) == (2, "")
     assert message in done.err
     assert "Traceback" not in done.err
+
+
+def test_on_80_columns_the_summary_is_whole(tmp_path: Path) -> None:
+    """Columns in which nothing is counted go first; what there is no room for is named."""
+    name = "copy-the-warehouse"
+    target = write_target(tmp_path, TASKS.replace("poll", name))
+    what = [
+        "--from", "2024-03-30", "--to", "2024-04-02", "--tz", "Europe/Berlin", "--fail", f"{name}=0.5",
+        "--down", "2024-03-31T05:10..2024-03-31T08:00",
+    ]  # fmt: skip
+    with Terminal("simulate", target, *what, folder=tmp_path, columns=80, NO_COLOR="1") as terminal:
+        assert terminal.end() == 0
+    lines = [line.rstrip() for line in terminal.shown.splitlines()]
+    begin = next(number for number, line in enumerate(lines) if line.startswith("task "))
+    headings, backup, copy, left_out = lines[begin : begin + 4]
+    assert headings.split() == ["task", "starts", "failures", "retries", "missed", "skipped", "longest", "lateness"]
+    assert backup.split() == ["backup", "2", "-", "-", "-", "1", "-"]
+    assert copy.split()[0] == name
+    assert left_out == "too narrow for: interrupted, repeated, latest start"
+    assert max(map(len, (headings, backup, copy))) <= 80
 
 
 def test_a_progress_bar_on_a_terminal_only(tmp_path: Path) -> None:
@@ -291,7 +311,7 @@ def test_a_progress_bar_on_a_terminal_only(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(sys.gettrace() is not None, reason="tracing makes it ten times slower")
 async def test_a_year_of_a_hundred_daily_tasks() -> None:
-    """Issue 5: about 36,500 runs; the count is exact, and the suite would notice if it took minutes."""
+    """About 36,500 runs; one for each due minute that exists, and the progress told only grows, to 1."""
     tasks = [(f"t{number}", f"{number * 7 % 60} {number * 5 % 24} * * *") for number in range(100)]
     shares: list[float] = []
     declared = [(name, cron, nothing, timedelta(minutes=5)) for name, cron in tasks]

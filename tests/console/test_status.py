@@ -1,4 +1,4 @@
-"""`duly status`: the table, the judgement, and a screen that refreshes in place (issue 5)."""
+"""`duly status`: the table, the judgement, and a screen that refreshes in place."""
 
 import asyncio
 import os
@@ -77,7 +77,7 @@ def test_a_running_scheduler_is_healthy(tmp_path: Path) -> None:
 
 
 def test_a_killed_scheduler_with_runs_marked_running_is_unhealthy(tmp_path: Path) -> None:
-    """The health check of the issue: holder gone. Exit code 1, and the reason."""
+    """The health check: holder gone. Exit code 1, and the reason."""
     write_target(tmp_path, '[("backup", "* * * * *", endless, timedelta(0))]')
     with Service("tasks.py", "--store", "state.db", folder=tmp_path) as service:
         service.expect("TaskRunStarted")
@@ -178,6 +178,79 @@ async def test_names_cannot_control_the_terminal(tmp_path: Path) -> None:
         assert terminal.end() == 0
     assert "\\x1b[2J[bold]x[/bold]\\nfake" in terminal.shown
     assert "\x1b[2J" not in terminal.shown
+
+
+# --- narrow terminals ------------------------------------------------------------------------------------------------
+
+LONG_NAME = "copy-the-warehouse-to-the-other-site"
+
+
+@pytest.fixture
+async def busy(tmp_path: Path) -> Path:
+    """A store with long names, an interrupted run and a failure, such as 80 columns have no room for."""
+    async with simulated(tmp_path / "state.db", ago(days=2)) as host:
+        scheduler = host.scheduler()
+        await scheduler.initialize(
+            [
+                (LONG_NAME, "0,10,20,30,40,50 * * * *", failing, timedelta(minutes=3)),
+                ("rotate-logs", YEARLY, nothing, HOUR),
+                ("sync-mirror", "* * * * *", forever, HOUR),
+            ]
+        )
+        await host.advance(hours=1)
+        await host.crash()
+    return tmp_path
+
+
+def test_on_80_columns_names_states_and_errors_are_whole(busy: Path) -> None:
+    """What matters stays, the error stands beneath its row, and what there was no room for is named."""
+    with Terminal("status", "--store", "state.db", folder=busy, columns=80, NO_COLOR="1") as terminal:
+        assert terminal.end() == 1
+    lines = [line.rstrip() for line in terminal.shown.splitlines()]
+    assert max(map(len, lines)) <= 80
+    assert "…" not in terminal.shown
+    begin = next(number for number, line in enumerate(lines) if line.startswith("task "))
+    assert lines[begin].split()[:2] == ["task", "state"]
+    assert "next" in lines[begin].split()
+    copy, failure, rotate, sync, left_out = lines[begin + 1 : begin + 6]
+    assert copy.split()[:2] == [LONG_NAME, "owed"]
+    assert failure.startswith("  last failure: ")
+    assert failure.endswith(" ConnectionError: the upstream service is asleep")
+    assert rotate.split()[:2] == ["rotate-logs", "waiting"]
+    assert sync.split()[:2] == ["sync-mirror", "interrupted"]
+    assert "now" in sync.split()
+    assert left_out.startswith("too narrow for: cron, ")
+
+
+def test_a_terminal_with_room_and_a_pipe_show_the_same(busy: Path) -> None:
+    """All columns, one line for each task."""
+    with Terminal("status", "--store", "state.db", folder=busy, columns=240, NO_COLOR="1") as terminal:
+        assert terminal.end() == 1
+    piped = duly("status", "--store", "state.db", folder=busy).out
+    rows = (
+        r"task +state +cron +last start +last success +next +owed since +late +last failure",
+        rf"{LONG_NAME}  owed  .* ConnectionError: the upstream service is asleep",
+        r"rotate-logs +waiting  .*",
+        r"sync-mirror +interrupted  .*",
+    )
+    for text in (terminal.shown, piped):
+        assert re.search(r" *\r?\n".join(rows), text)
+        assert "too narrow" not in text
+
+
+async def test_a_name_longer_than_the_terminal_is_folded(tmp_path: Path) -> None:
+    """No letter of it is lost, and the state beside it is whole."""
+    name = "".join(f"{number:03}/" for number in range(40))
+    async with simulated(tmp_path / "state.db", ago(minutes=1)) as host:
+        scheduler = host.scheduler()
+        await scheduler.initialize([(name, YEARLY, nothing, HOUR)])
+        await scheduler.stop()
+    with Terminal("status", "--store", "state.db", folder=tmp_path, columns=80, NO_COLOR="1") as terminal:
+        assert terminal.end() == 0
+    lines = terminal.shown.splitlines()
+    begin = next(number for number, line in enumerate(lines) if line.startswith("000/"))
+    assert lines[begin].split()[1] == "waiting"
+    assert "".join(line.split()[0] for line in lines[begin : begin + 4] if "/" in line) == name
 
 
 # --- --watch ---------------------------------------------------------------------------------------------------------

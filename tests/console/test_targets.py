@@ -1,4 +1,4 @@
-"""TARGET: what it may be, and what is said when it is not (issue 5)."""
+"""TARGET: what it may be, and what is said when it is not."""
 
 import asyncio
 import sys
@@ -153,7 +153,8 @@ def test_what_is_wrong_is_said_in_a_line(target: str, message: str, hint: str | 
         ("('b', '* * * * *', print)", "registration 1: Invalid registration shape", "expected four items, got 3"),
         ("('b', '* * * * *', 3, timedelta(0))", "registration 1: Invalid", "the callback must be callable, got int"),
         ("('job', '* * * * *', print, timedelta(0))", 'registration 1 (job): Task with name "job" is', "unique"),
-        ("('b', '*/5 * * * *', print, timedelta(0))", "registration 1 (b): Invalid cron", "0,5,10"),
+        ("('b', '*/5 * * * *', print, timedelta(0))", "registration 1 (b): Invalid cron", "50,55 * * * *'"),
+        ("('b', '0 0 L * *', print, timedelta(0))", "registration 1 (b): Invalid cron", "last day"),
         ("('b', '* * * * *', print, timedelta(-1))", "registration 1 (b): Retry delay must be non-negative", None),
         ("('', '* * * * *', print, timedelta(0))", "registration 1: Invalid registration name: must not be", None),
     ],

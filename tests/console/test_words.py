@@ -40,7 +40,7 @@ _LONGEST = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
     ],
 )
 def test_an_expression_in_words(text: str, words: str) -> None:
-    """Issue 5: `duly next` shows the expression in words."""
+    """`duly next` shows the expression in words."""
     assert in_words(parse_cron(text)) == words
 
 

@@ -444,7 +444,7 @@ def test_a_decision_is_bounded_also_where_nothing_is_owed() -> None:
 
 
 def test_a_due_minute_that_a_running_task_crosses_is_known() -> None:
-    """Issue 2, TaskRunOverdue: the first minute that it has not served, whether it runs or waits."""
+    """TaskRunOverdue: the first minute that it has not served, whether it runs or waits."""
     crossed, other = fresh("a"), fresh("b", "30 12 * * *")
     agenda = agenda_of(crossed, other)
     serve(agenda, NOON)

@@ -243,7 +243,7 @@ def test_a_walk_from_minute_to_minute_finds_the_same_round_every_transition(chun
 
 
 def test_the_sample_is_large_enough() -> None:
-    """The issue asks for a seeded sample of at least 5,000."""
+    """A seeded sample of at least 5,000."""
     assert CHUNKS * SAMPLE_OF_A_CHUNK >= 5000
 
 

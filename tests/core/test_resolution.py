@@ -242,7 +242,7 @@ def test_what_is_dropped_is_said(state: TaskState, expected: tuple[str, ...]) ->
 
 
 def test_what_is_dropped_is_said_in_the_time_of_the_host() -> None:
-    """Issue 2: times in ISO 8601 with offset."""
+    """Times in ISO 8601 with offset."""
     (override,) = resolved(
         minutely("a"), [task("a", "0 * * * *", AwaitingRun(minute("2025-06-15T11:00")))], BERLIN
     ).overridden

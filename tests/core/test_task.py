@@ -191,14 +191,14 @@ def grounds(state: TaskState, owed: Owed | None) -> Grounds:
 
 
 def test_a_due_minute_reports_the_latest_occurrence_and_queues_by_the_earliest() -> None:
-    """Issue 2: scheduledTime is the latest occurrence served. SPEC 3.10: longest owed first."""
+    """`scheduledTime` is the latest occurrence served. SPEC 3.10: longest owed first."""
     found = grounds(waits(), owes("03:00", "12:00"))
     assert (found.scheduled, found.owed_since) == (at("2025-06-15T12:00"), at("2025-06-15T03:00"))
     assert (found.cause, found.at, found.retry_count, found.preempts_retry) == (Cause.CRON, NOW, 0, False)
 
 
 def test_a_retry_reports_the_instant_it_was_due() -> None:
-    """Issue 2: scheduledTime of a retry is that instant; retryCount begins at 1."""
+    """`scheduledTime` of a retry is that instant; `retryCount` begins at 1."""
     found = grounds(retries("11:59:07", failures=1), None)
     assert (found.cause, found.scheduled, found.owed_since) == (Cause.RETRY, *2 * (at("2025-06-15T11:59:07"),))
     assert (found.retry_count, found.preempts_retry) == (1, False)
@@ -219,7 +219,7 @@ def test_a_due_minute_preempts_a_pending_retry_ripe_or_not(retry: str) -> None:
 
 
 def test_a_restart_reports_the_interrupted_start() -> None:
-    """Issue 2: scheduledTime of an interrupted run is the interrupted start."""
+    """`scheduledTime` of an interrupted run is the interrupted start."""
     found = grounds(was_cut_short("11:58:01"), owes("12:00"))
     assert (found.cause, found.scheduled) == (Cause.INTERRUPTED, at("2025-06-15T11:58:01"))
     assert found.owed_since == at("2025-06-15T11:58:01")

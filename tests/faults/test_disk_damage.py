@@ -1,4 +1,4 @@
-"""Issue 6, disk: flipped bits, cut files, wrong and newer schemas: refused with a typed error and left as they are.
+"""Flipped bits, cut files, wrong and newer schemas: refused with a typed error and left as they are.
 
 Damage that SQLite and duly cannot see (a flipped letter of an error message) is taken as it is; then the scheduler
 must live on it, and what it reports must be faults of the store, never anything else (SPEC 4.6, 5.5).

@@ -1,4 +1,4 @@
-"""Issue 6, disk: an I/O error at the k-th operation, for every k until a life passes clean, once and lasting."""
+"""An I/O error at the k-th operation, for every k until a life passes clean, once and lasting."""
 
 import logging
 

@@ -1,4 +1,4 @@
-"""Issue 6, disk: a scheduler whose files are removed, replaced or moved away under it (SPEC 4.6, 5.7)."""
+"""A scheduler whose files are removed, replaced or moved away under it (SPEC 4.6, 5.7)."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""Issue 6, disk: a real process whose system calls fail, are slow, or find no room (SPEC 4.5, 4.6).
+"""A real process whose system calls fail, are slow, or find no room (SPEC 4.5, 4.6).
 
 strace makes calls of the store's thread fail or wait; the kernel itself refuses what lies beyond a limit or a mount.
 """

@@ -1,4 +1,4 @@
-"""Issue 6, `kill -9`: a program with a dozen tasks dies at random instants, and nothing but the last moment is lost."""
+"""`kill -9`: a program with a dozen tasks dies at random instants, and nothing but the last moment is lost."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Issue 6, `kill -9`, exhaustively: a short life killed at every single write, synchronisation and removal it makes."""
+"""`kill -9`, exhaustively: a short life killed at every single write, synchronisation and removal it makes."""
 
 import os
 import signal

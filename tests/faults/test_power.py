@@ -1,4 +1,4 @@
-"""Issue 6, power loss: whatever part of the unsynchronised writes survives, nothing acknowledged is lost or corrupt.
+"""Whatever part of the unsynchronised writes survives, nothing acknowledged is lost or corrupt.
 
 FORMAL D3: every prefix of what was written, with all, none, torn pieces and arbitrary subsets of what no sync covered
 yet. `synchronous=OFF` and `NORMAL` go through the same harness and must lose something, or it would prove nothing.

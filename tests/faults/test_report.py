@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.record import record
-from tests.faults.report import BEGIN, END, generated, into_page, kinds_of, suites_of
+from tests.faults.report import BEGIN, END, KINDS, SUITES, generated, into_page, kinds_of, missing, suites_of
 
 ROOT = Path(__file__).parents[2]
 JUNIT = """<testsuites><testsuite>
@@ -44,6 +44,13 @@ def test_a_failed_test_is_on_the_page(tmp_path: Path) -> None:
     assert "- `tests.faults.test_kill.test_b`" in text
     assert "No test failed" not in text
     assert "No test failed" in generated({}, suites, [])
+
+
+def test_a_run_of_a_part_is_no_report() -> None:
+    """What was not run would look as if nothing had been found."""
+    assert missing(KINDS, SUITES) == []
+    assert missing([f"{name}, in detail" for name in KINDS], SUITES) == []
+    assert missing(KINDS[1:], SUITES[1:]) == [SUITES[0], KINDS[0]]
 
 
 def test_only_the_generated_part_is_replaced() -> None:

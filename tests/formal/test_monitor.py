@@ -110,7 +110,7 @@ def test_open_calls_are_pending() -> None:
 
 
 def test_a_violation_names_property_place_task_and_registers() -> None:
-    """Issue 3: what was known just before."""
+    """What was known just before."""
     trace = Trace()
     trace.begin("2025-01-01T11:30Z", "x")
     trace.start("2025-01-01T12:00Z")

@@ -1,4 +1,4 @@
-"""The fast loop for long traces comes to exactly what the ordinary way comes to, step by step (issue 3)."""
+"""The fast loop for long traces comes to exactly what the ordinary way comes to, step by step."""
 
 import random
 from pathlib import Path
@@ -196,7 +196,7 @@ def test_a_stranger_that_failed_is_forgotten_either_way() -> None:
 
 
 def test_the_benchmark_of_the_checker_measures_what_it_says(tmp_path: Path) -> None:
-    """Issue 3: the speed is a committed command; here only that it runs, on a trace without a violation."""
+    """The speed is a committed command; here only that it runs, on a trace without a violation."""
     figures = measure(tmp_path, events=2_000, tasks=150)
     assert figures["events"] >= 2_000
     assert figures["safety_events_a_second"] > 0

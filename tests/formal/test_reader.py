@@ -1,4 +1,4 @@
-"""Traces as bytes: what is written is read, and whatever is wrong is refused with its line (issue 3)."""
+"""Traces as bytes: what is written is read, and whatever is wrong is refused with its line."""
 
 import io
 import json
@@ -241,7 +241,7 @@ LONG = story("IS IE Due RS REs Due RS REf RetryDue RS Crash IS IE RS REs Due RS 
 
 
 def test_a_trace_in_segments_is_judged_as_a_whole() -> None:
-    """Issue 3: rotation does not change a verdict."""
+    """Rotation does not change a verdict."""
     whole = check(io.BytesIO(written(LONG, clean=True)))
     parts = segments(LONG, 5, 9, 14, clean=True)
     in_parts = check([io.BytesIO(part) for part in parts])

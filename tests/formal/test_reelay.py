@@ -4,6 +4,7 @@ reelay reads another syntax and has its own algorithms; it knows nothing of regi
 and Y, so S1, S2, S4, S5 and E2, with their registers written out, must come out the same at every position.
 """
 
+import importlib.util
 import random
 from typing import Any
 
@@ -12,10 +13,16 @@ import pytest
 from duly.formal.formulas import Evaluation, Formula, read
 from duly.formal.properties import BY_ID
 from duly.formal.unfold import instances, unfold
+from tests.conftest import require
 from tests.formal.story import story
 from tests.formal.test_monitor_against_formulas import ONE_TASK, legal_story
 
-reelay: Any = pytest.importorskip("reelay", reason="reelay has no wheel for this platform")
+reelay: Any = importlib.import_module("reelay") if importlib.util.find_spec("reelay") else None
+
+
+@pytest.fixture(autouse=True)
+def _reelay_is_there() -> None:
+    require("reelay", "it is among the pinned requirements, but not every platform has a wheel of it")
 
 
 def in_reelay(formula: Formula) -> str:
@@ -52,7 +59,7 @@ def by_reelay(formula: Formula, trace: list[frozenset[str]]) -> list[bool]:
 
 @pytest.mark.parametrize("property_id", ["S1", "S2", "S4", "S5", "E2"])
 def test_an_independent_monitor_agrees_at_every_position(property_id: str) -> None:
-    """Issue 3: the formulas' values, not only their verdicts, on traces with and without mistakes."""
+    """The formulas' values, not only their verdicts, on traces with and without mistakes."""
     chance = random.Random(property_id)
     seen: set[bool] = set()
     for number in range(8):

@@ -1,4 +1,4 @@
-"""The smallest sub-trace that shows a violation (issue 3), and the example traces of other schedulers."""
+"""The smallest sub-trace that shows a violation, and the example traces of other schedulers."""
 
 import io
 from pathlib import Path

@@ -1,6 +1,7 @@
 """Files that someone prepared in the place of duly's own were followed and obeyed; found by asking what could be."""
 
 import contextlib
+import os
 import sqlite3
 from datetime import timedelta
 from pathlib import Path
@@ -42,3 +43,22 @@ async def test_a_link_in_the_place_of_the_lock_is_not_followed(tmp_path: Path) -
     with pytest.raises(duly.StoreError, match="lock file"):
         await _store_at(tmp_path / "store.db")
     assert precious.read_text() == "do not touch"
+
+
+@pytest.mark.parametrize("kind", ["another name", "a pipe", "another program's lock file"])
+async def test_what_is_in_the_place_of_the_lock_stays_as_it_is(tmp_path: Path, kind: str) -> None:
+    """A store called `uv` would have emptied `uv.lock`; a second name of a file leads to it as a link does."""
+    lock = tmp_path / "store.db.lock"
+    precious = tmp_path / "precious"
+    if kind == "a pipe":
+        os.mkfifo(lock)
+    elif kind == "another name":
+        precious.write_text("{}")
+        lock.hardlink_to(precious)
+    else:
+        lock.write_text("version = 1\n" * 1_000)
+    before = b"" if kind == "a pipe" else lock.read_bytes()
+    with pytest.raises(duly.StoreError, match="lock"):
+        await _store_at(tmp_path / "store.db")
+    assert kind == "a pipe" or lock.read_bytes() == before
+    assert not (tmp_path / "store.db").exists()

@@ -124,6 +124,7 @@ def test_every_interleaving_is_safe(safety: Verifier, bounds: dict[str, int], st
         ("L1", {"crashes": 0, "stops": 0, "inits": 1, "waits": 0}),
         ("L2", {"crashes": 1, "stops": 2, "inits": 0, "waits": 0}),
         ("L3", {"crashes": 0, "stops": 0, "inits": 1, "waits": 0}),
+        ("L3", {"crashes": 0, "stops": 1, "inits": 1, "waits": 0}),
     ],
     ids=str,
 )

@@ -36,7 +36,7 @@ class CountingStore(SqliteStore):
 
 
 async def test_a_burst_is_written_in_few_commits_and_holds_few_tasks_of_the_event_loop(tmp_path: Path) -> None:
-    """Issue 4: fsyncs ≤ 2·⌈N/5000⌉ + 20 a tick; callbacks that return at once are gone before the next ones begin."""
+    """Fsyncs ≤ 2·⌈N/5000⌉ + 20 a tick; callbacks that return at once are gone before the next ones begin."""
     store = CountingStore(tmp_path / "many.db")
     started = most_alive = 0
 

@@ -20,7 +20,7 @@ LONG = 60 * 1_000_000
 
 
 def test_the_system_clock_is_a_clock() -> None:
-    """Issue 2: `duly.Clock` has now, elapsed, zone and sleep_until."""
+    """`duly.Clock` has now, elapsed, zone and sleep_until."""
     assert isinstance(SystemClock(), duly.Clock)
     assert isinstance(ManualClock(), duly.Clock)
     assert not isinstance(object(), duly.Clock)
@@ -63,7 +63,7 @@ def test_the_zone_is_that_of_the_host(tz: pytest.MonkeyPatch, name: str, expecte
 
 
 def test_the_zone_is_read_anew_each_time(tz: pytest.MonkeyPatch) -> None:
-    """Issue 2, HostZoneChanged: a long-lived process hears of a change at its next initialize."""
+    """HostZoneChanged: a long-lived process hears of a change at its next initialize."""
     clock = SystemClock()
     found: list[tzinfo] = []
     for name in ("Europe/Berlin", "America/New_York"):
@@ -134,7 +134,7 @@ async def test_a_wait_that_is_woken_already_only_lets_others_work() -> None:
 
 
 async def test_a_wait_leaves_no_timer_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Issue 2: nothing left after stop; a timer that fired later would wake the wrong sleep."""
+    """Nothing left after stop; a timer that fired later would wake the wrong sleep."""
     loop = asyncio.get_running_loop()
     timers: list[asyncio.TimerHandle] = []
     original = loop.call_later

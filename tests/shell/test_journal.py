@@ -317,7 +317,7 @@ async def test_a_failed_write_is_repeated_under_its_own_number(bench: Bench, fau
 
 
 async def test_a_fault_is_told_once_and_so_is_its_end(bench: Bench) -> None:
-    """Issue 2: StoreFault, StoreRecovered; however often it was tried in between."""
+    """StoreFault, StoreRecovered; however often it was tried in between."""
     bench.disk.faults = ["before"] * 4
     answer = bench.journal.submit([bench.start(0, 1)])
     for _ in range(6):

@@ -40,7 +40,7 @@ class CountingStore(SqliteStore):
 
 @pytest.mark.slow
 async def test_a_hundred_thousand_tasks_due_in_one_minute_start_once_each_at_constant_cost(tmp_path: Path) -> None:
-    """Issue 2, SPEC 3.2: each starts once; evaluations and writes per due task are constant, commits per chunk."""
+    """SPEC 3.2: each starts once; evaluations and writes per due task are constant, commits per chunk."""
     starts: Counter[int] = Counter()
     polls: list[Event] = []
 
@@ -71,7 +71,7 @@ async def test_a_hundred_thousand_tasks_due_in_one_minute_start_once_each_at_con
 
 
 async def test_waiting_for_a_slot_costs_a_constant_per_start(tmp_path: Path) -> None:
-    """Issue 4: with a limit, each freed slot looks at one more task, not at all that wait."""
+    """With a limit, each freed slot looks at one more task, not at all that wait."""
     polls: list[Event] = []
     running = most = 0
 
@@ -129,7 +129,7 @@ asyncio.run(main(sys.argv[1], int(sys.argv[2])))
 
 @pytest.mark.slow
 def test_a_tick_syncs_a_few_times_for_thousands_of_starts_and_ends(tmp_path: Path) -> None:
-    """Issue 4: fsyncs ≤ 2·⌈N/5000⌉ + 20 a tick, counted where they happen, at the system's door."""
+    """Fsyncs ≤ 2·⌈N/5000⌉ + 20 a tick, counted where they happen, at the system's door."""
     require("strace", "it counts system calls; on Debian and Ubuntu: apt-get install strace")
     log = tmp_path / "strace.log"
     watch = ["strace", "-f", "--seccomp-bpf", "-y", "-e", "trace=fsync,fdatasync", "-o", str(log)]

@@ -85,7 +85,7 @@ async def a_day_with_everything(host: SimulatedHost, path: Path) -> None:
 
 
 async def test_a_trace_of_a_day_with_everything_satisfies_every_property(tmp_path: Path) -> None:
-    """SPEC 7.6, issue 3: the trace is the durable log, and the checker derives the rest itself."""
+    """SPEC 7.6: the trace is the durable log, and the checker derives the rest itself."""
     path = tmp_path / "traced.db"
     async with SimulatedHost("2024-03-30T22:10:10", "Europe/Berlin") as host:
         await a_day_with_everything(host, path)
@@ -97,7 +97,7 @@ async def test_a_trace_of_a_day_with_everything_satisfies_every_property(tmp_pat
 
 
 async def test_a_trace_is_off_by_default_and_one_that_was_interrupted_begins_anew(tmp_path: Path) -> None:
-    """Issue 3: a trace that does not reach up to now is no trace of now."""
+    """A trace that does not reach up to now is no trace of now."""
     path = tmp_path / "state.db"
     async with SimulatedHost("2024-05-01T12:30", "Europe/Berlin") as host:
         for trace in (True, False, True):
@@ -162,7 +162,7 @@ async def test_a_store_of_the_first_version_is_migrated_when_it_is_used(tmp_path
 
 
 async def test_a_violation_is_told_as_an_event_at_error(tmp_path: Path) -> None:
-    """Issue 3: the monitor shadows the running scheduler; a forged start shows that it looks."""
+    """The monitor shadows the running scheduler; a forged start shows that it looks."""
     host = SimulatedHost("2024-05-01T12:30", "Europe/Berlin")
     async with host:
         scheduler = host.scheduler()

@@ -131,7 +131,7 @@ async def test_the_event_loop_goes_on_while_a_callback_blocks(pool: ThreadPool) 
 
 
 async def test_closing_ends_every_thread() -> None:
-    """Issue 2: no threads left after stop; the pool for blocking callbacks is ours."""
+    """No threads left after stop; the pool for blocking callbacks is ours."""
     before = workers()
     pool = ThreadPool(3)
     together = threading.Barrier(3, timeout=30)
@@ -254,7 +254,7 @@ async def test_a_run_that_has_ended_is_around_nothing() -> None:
 
 
 async def test_the_run_of_another_scheduler_is_none_of_mine() -> None:
-    """Issue 2: two schedulers in one process; a callback of one may stop the other."""
+    """Two schedulers in one process; a callback of one may stop the other."""
     mine, theirs = object(), object()
     inside.set(run_of(theirs))
     assert run_around(mine) is None

@@ -7,7 +7,6 @@ witnessed by then. A crash is then: nothing of the old process, a new one on tho
 """
 
 import asyncio
-import random
 import sqlite3
 import sys
 import tempfile
@@ -24,13 +23,13 @@ from duly import Scheduler
 from duly.core.task import Change
 from duly.stores import SqliteStore
 from duly.stores.port import Replacement, TraceRow
-from duly.stores.worker import Inline
+from duly.stores.worker import Inline, Worker
 from duly.testing import SimulatedHost
+from duly.testing.seeded import Dice, SeededWorker
 from tests.simulation import loop
 from tests.simulation.oracles import Evidence, Witness, instant_of, judge, number_of_this_run
 from tests.simulation.reference import local
 from tests.simulation.scenarios import SCENARIOS, YEAR, Deed, Scenario, Task
-from tests.simulation.test_interleavings import HesitantWorker
 
 _PATIENCE: timedelta = timedelta(days=3)
 """Longer than any callback of any scenario takes."""
@@ -218,8 +217,10 @@ class WatchedStore(SqliteStore):
     """The embedded store; before and after each commit, the process can die."""
 
     def __init__(self, path: Path, life: Life) -> None:
-        hesitation = life.hesitation
-        worker = Inline() if hesitation is None else HesitantWorker(random.Random(hesitation + life.number))
+        worker: Worker = Inline()
+        if life.hesitation is not None:
+            assert life.host is not None
+            worker = SeededWorker(Dice(life.hesitation + life.number), alive=life.host._clock.now)
         super().__init__(path, worker=worker, synchronous="OFF")
         self.life = life
 

@@ -14,7 +14,8 @@ from datetime import UTC, date, datetime, timedelta, tzinfo
 from functools import cache
 from typing import Any, Final, NamedTuple
 
-SECOND: Final = 1_000_000
+MILLISECOND: Final = 1_000
+SECOND: Final = 1_000 * MILLISECOND
 MINUTE: Final = 60 * SECOND
 DAY: Final = 1440 * MINUTE
 HOUR: Final = 60 * MINUTE
@@ -313,7 +314,11 @@ def predicted(
     for row, step in zip(rows, _steps_ahead(rows), strict=True):
         letters, seq, at, *fields = row
         if letters == "BT" and seq - 1 in deaths and reference.active:
-            reference.pass_until(deaths[seq - 1])
+            death = deaths[seq - 1]
+            if (
+                death - reference.now >= MILLISECOND
+            ):  # ends have no finer stamps: the last one may be of this very moment
+                reference.pass_until(death)
         elif letters != "BT":
             reference.come_to(at, step, is_noticed=letters == "CK")
         if letters != "RS":

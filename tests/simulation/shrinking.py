@@ -3,10 +3,16 @@
 Hypothesis shrinks what it drew itself; this is for histories of seeds, which are made without it.
 """
 
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
+from typing import Final
 
 from tests.simulation.histories import Declared, History, Initialize, Pass, Stop
+
+KEPT: Final = Path(os.environ.get("DULY_SOAK_FAILURES", "soak-failures.txt"))
+"""Where a soak keeps the seeds of failures, in the folder in which it runs, with what repeats them."""
 
 
 def shrunk(history: History, fails: Callable[[History], bool], *, attempts_max: int = 400) -> History:

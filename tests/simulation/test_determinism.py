@@ -1,6 +1,6 @@
 """Same seed, same bytes: twice in one process, under other hash seeds, and under every Python that is there.
 
-Issue: "also across Python versions and hash seeds, tested". What is compared is the history that a seed makes, the
+What is compared is the history that a seed makes, the
 exported trace to the byte, and what callers and callbacks saw, in order.
 """
 
@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import missing
 from tests.simulation.executor import execute
 from tests.simulation.fingerprints import fingerprint
 from tests.simulation.generation import history_of
@@ -89,7 +90,7 @@ def test_hash_seeds_change_nothing(hash_seed: str, libraries: Path) -> None:
 def test_python_versions_change_nothing(libraries: Path) -> None:
     """The simulated host starts tasks non-eagerly, and the dice are duly's own."""
     if not (others := interpreters()):
-        pytest.skip("no other Python is here: install python3.12 or python3.13 beside this one")
+        missing("another Python", "install python3.12 or python3.13 beside this one")
     expected = {seed: fingerprint(seed) for seed in SEEDS}
     for python in others:
         assert fingerprints(python, libraries) == expected, python

@@ -7,7 +7,6 @@ of the kind: what remains is the plain start, the same with which the others are
 """
 
 import asyncio
-import logging
 import sys
 import traceback
 from collections.abc import Iterator
@@ -48,14 +47,7 @@ in_every_scenario: Final = pytest.mark.parametrize(
 )
 
 
-@pytest.fixture(autouse=True)
-def unheard() -> Iterator[None]:
-    """Failing callbacks are part of the scenarios."""
-    logger = logging.getLogger("duly")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL + 1)
-    yield
-    logger.setLevel(level)
+pytestmark = pytest.mark.usefixtures("unheard")
 
 
 def beginning(scenario: Scenario, way: str) -> Life:

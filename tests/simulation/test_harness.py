@@ -204,7 +204,7 @@ def test_a_failing_history_is_made_smaller(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_failure_prints_a_ready_made_test(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Issue: the text runs as it stands, fails while the bug is there, and passes without it."""
+    """The text runs as it stands, fails while the bug is there, and passes without it."""
     with monkeypatch.context() as patch:
         lose_retries(patch)
         with pytest.raises(SimulationError, match="def test_found_by_simulation") as told:

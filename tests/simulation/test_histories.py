@@ -8,6 +8,7 @@ from collections import Counter
 
 import pytest
 
+from tests.faults.record import record
 from tests.simulation.executor import SimulationError, check, execute
 from tests.simulation.generation import history_of, year_of
 from tests.simulation.histories import History
@@ -24,7 +25,7 @@ SECONDS_OF_A_YEAR = 365 * 86_400
 
 
 def test_the_simulation_is_as_large_as_promised() -> None:
-    """Issue: at least 3,000 seeded histories and 8 simulated years in every run of the suite."""
+    """At least 3,000 seeded histories and 8 simulated years in every run of the suite."""
     assert len(WATCHED) + sum(map(len, BATCHES)) >= 3_000
     assert len(YEARS) >= 8  # each of them is one at least, which its test asserts
 
@@ -34,6 +35,7 @@ def test_a_few_histories(seeds: range) -> None:
     """FORMAL D4: whatever happened, all oracles agree with what came of it."""
     for seed in seeds:
         check_seed(seed)
+    record("simulation, seeded histories", histories=len(seeds))
 
 
 @pytest.mark.slow
@@ -42,25 +44,28 @@ def test_many_histories(seeds: range) -> None:
     """FORMAL D4: the same, for the rest of them."""
     for seed in seeds:
         check_seed(seed)
+    record("simulation, seeded histories", histories=len(seeds))
 
 
 @pytest.mark.slow
 def test_every_cause_transition_error_and_fault_is_reached() -> None:
-    """Issue: reachability counters; a simulation in which something never happens proves nothing about it."""
+    """Reachability counters; a simulation in which something never happens proves nothing about it."""
     found: Counter[str] = Counter()
     for seed in WATCHED:
         found += check_seed(seed)
     assert not (missing := sorted(each for each in everything() if not found[each])), missing
     assert found["reference asked"] > len(WATCHED) / 4  # elsewhere faults and unnoticed steps hide instants from it
+    record("simulation, seeded histories", histories=len(WATCHED))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", YEARS)
 def test_a_year(seed: int) -> None:
-    """Issue: at least eight simulated years; these are nine, each with its crashes, clock changes and steps."""
+    """At least eight simulated years; these are nine, each with its crashes, clock changes and steps."""
     result = check(year_of(seed))
     assert result.simulated_seconds >= SECONDS_OF_A_YEAR
     assert sum(row[0] == "RS" for row in result.rows) >= 50
+    record("simulation, years", years=1)
 
 
 def check_seed(seed: int) -> Counter[str]:

@@ -13,7 +13,7 @@ runs them. Whatever happened, the calls took effect in call order, and these hol
 import asyncio
 import contextlib
 import random
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -35,6 +35,7 @@ from duly.events import (
 from duly.stores import Refusal, SqliteStore
 from duly.stores.worker import Inline, Worker
 from duly.testing import SimulatedHost
+from duly.testing.seeded import Dice, SeededWorker
 from tests.stores.helpers import full_disk, integrity, query, stored_tasks
 
 T = TypeVar("T")
@@ -47,57 +48,6 @@ SEEDS = 250
 
 Declaration = dict[str, tuple[str, int]]
 """Name to cron text and delay in milliseconds."""
-
-
-class HesitantWorker:
-    """Store calls that take some rounds of the event loop, one after the other, as those of a thread do.
-
-    Whoever waits for a call may be cancelled; the call itself goes on.
-    """
-
-    def __init__(self, dice: random.Random) -> None:
-        self._dice = dice
-        self._calls: deque[Callable[[], None]] = deque()
-        self._busy = False
-
-    async def call(self, work: Callable[[], T]) -> T:
-        """Run one call after all earlier ones."""
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[T] = loop.create_future()
-
-        def perform() -> None:
-            try:
-                result = work()
-            except Exception as error:
-                if not answer.done():
-                    answer.set_exception(error)
-            else:
-                if not answer.done():
-                    answer.set_result(result)
-
-        self._calls.append(perform)
-        if not self._busy:
-            self._busy = True
-            self._hesitate(self._dice.randint(0, 3))
-        return await answer
-
-    def finish(self, work: Callable[[], None]) -> None:
-        """Run what is left, and a last call."""
-        while self._calls:
-            self._calls.popleft()()
-        work()
-
-    def _hesitate(self, rounds: int) -> None:
-        loop = asyncio.get_running_loop()
-        if rounds:
-            loop.call_soon(self._hesitate, rounds - 1)
-            return
-        if self._calls:
-            self._calls.popleft()()
-        if self._calls:
-            loop.call_soon(self._hesitate, self._dice.randint(0, 3))
-        else:
-            self._busy = False
 
 
 class WatchedStore(SqliteStore):
@@ -158,7 +108,8 @@ class History:
         options: dict[str, Any] = {}
         if self.dice.random() < 0.3:
             options["max_concurrency"] = self.dice.randint(1, 3)
-        worker: Worker = HesitantWorker(random.Random(self.seed)) if self.seed % 2 else Inline()
+        clock = self.host._clock
+        worker: Worker = SeededWorker(Dice(self.seed), alive=clock.now) if self.seed % 2 else Inline()
         self.watched = WatchedStore(self.store, worker=worker, synchronous="OFF")
         self.scheduler = self.host.scheduler(store=self.watched, on_event=self.hear, **options)
 

@@ -13,15 +13,12 @@ import pytest
 from tests.simulation.executor import execute
 from tests.simulation.generation import history_of
 from tests.simulation.histories import as_test
-from tests.simulation.shrinking import shrunk
-
-KEPT = Path(os.environ.get("DULY_SOAK_FAILURES", "soak-failures.txt"))
-"""Where the seeds of failures are kept, in the folder in which the soak runs, with a test for each."""
+from tests.simulation.shrinking import KEPT, shrunk
 
 
 @pytest.mark.soak
 def test_fresh_seeds_find_nothing() -> None:
-    """Issue: `make soak MINUTES=n` goes on with fresh seeds, and keeps the seed of a failure."""
+    """`make soak MINUTES=n` goes on with fresh seeds, and keeps the seed of a failure."""
     until = time.monotonic() + 60 * float(os.environ.get("DULY_SOAK_MINUTES", "1"))
     tried, failed, years = 0, Counter[str](), 0.0
     while time.monotonic() < until:

@@ -74,7 +74,7 @@ def test_blocks_say_what_the_rows_say(
 
 
 def test_a_million_tasks_would_be_a_few_blocks(connection: sqlite3.Connection) -> None:
-    """Issue 4: what tasks share is read, checked and kept once for each run of neighbours."""
+    """What tasks share is read, checked and kept once for each run of neighbours."""
     for generation in range(1, 2_001):
         put(connection, generation, f"{generation}", HOURLY if generation <= 1_000 else DAILY)
     records = load_records(connection)

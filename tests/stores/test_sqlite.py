@@ -89,7 +89,7 @@ def make_folder(path: Path) -> Path:
 
 
 async def test_a_missing_folder_is_named(tmp_path: Path) -> None:
-    """002 issue: a missing folder is a `StoreError` that says so; it is not created."""
+    """A missing folder is a `StoreError` that says so; it is not created."""
     error = await refusal(tmp_path / "missing" / "state.db")
     assert type(error) is duly.StoreError
     assert str(tmp_path / "missing") in str(error)

@@ -33,7 +33,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[Loop]:
 
 
 async def test_looks_that_leave_no_mark_are_left_out(looks: list[Loop]) -> None:
-    """Issue 2: a simulated year takes seconds, without any option."""
+    """A simulated year takes seconds, without any option."""
     async with SimulatedHost("2024-01-01T00:00", "UTC") as host:
         await host.scheduler().initialize([("daily", "0 12 * * *", nothing, DELAY)])
         await host.advance(days=30)

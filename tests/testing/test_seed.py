@@ -44,7 +44,7 @@ async def witnessed(seed: int, store: Path) -> tuple[list[str], bytes]:
 
 
 async def test_a_seed_is_an_order_and_the_same_each_time(tmp_path: Path) -> None:
-    """Issue: same seed, same bytes; other seeds, other orders."""
+    """Same seed, same bytes; other seeds, other orders."""
     found = {}
     for seed in range(6):
         first = await witnessed(seed, tmp_path / f"{seed}.db")

@@ -70,7 +70,7 @@ def minutely(callback: Callable[[], object], name: str = "task") -> tuple[str, s
 )
 @pytest.mark.parametrize("tz", ["Europe/Berlin", BERLIN])
 def test_the_host_begins_at_a_moment_in_a_zone(at: str | datetime, expected: str, tz: str | ZoneInfo) -> None:
-    """Issue 2: `at` is ISO text or datetime, naive meaning in `tz`, a zone name or ZoneInfo."""
+    """`at` is ISO text or datetime, naive meaning in `tz`, a zone name or ZoneInfo."""
     host = SimulatedHost(at, tz)
     assert host.now.isoformat() == expected
     assert host.now.tzinfo == BERLIN
@@ -86,7 +86,7 @@ def test_the_host_begins_at_a_moment_in_a_zone(at: str | datetime, expected: str
     ],
 )
 async def test_moments_are_read_alike_everywhere(when: str | datetime, expected: str) -> None:
-    """Issue 2: every `when` like `at`."""
+    """Every `when` like `at`."""
     async with SimulatedHost("2024-06-01T12:00", "Europe/Berlin") as host:
         await host.advance_to(when)
         assert host.now.time().isoformat() == expected
@@ -115,13 +115,13 @@ async def test_a_new_host_settles_at_once_and_has_no_events() -> None:
 
 
 async def test_the_scheduler_is_the_real_one() -> None:
-    """Issue 2: it drives the real scheduler and the real SQLite store."""
+    """It drives the real scheduler and the real SQLite store."""
     async with SimulatedHost("2024-06-01T12:00", "UTC") as host:
         assert type(host.scheduler()) is duly.Scheduler
 
 
 async def test_the_store_is_a_real_file_that_outlives_the_host(tmp_path: Path) -> None:
-    """Issue 2: `store`; the disk keeps what was durable."""
+    """`store`; the disk keeps what was durable."""
     path = tmp_path / "state.db"
     async with SimulatedHost("2024-06-01T12:00", "UTC", path) as host:
         await host.scheduler().initialize([minutely(succeed)])
@@ -135,7 +135,7 @@ async def test_the_store_is_a_real_file_that_outlives_the_host(tmp_path: Path) -
 
 
 async def test_a_store_of_ones_own_can_be_given(tmp_path: Path) -> None:
-    """Issue 2: `store` is a path or a Store."""
+    """`store` is a path or a Store."""
     store = SqliteStore(tmp_path / "state.db")
     async with SimulatedHost("2024-06-01T12:00", "UTC", store) as host:
         scheduler = host.scheduler()
@@ -145,7 +145,7 @@ async def test_a_store_of_ones_own_can_be_given(tmp_path: Path) -> None:
 
 
 async def test_without_a_store_the_disk_is_gone_with_the_host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Issue 2: `store=None`; nothing is left behind."""
+    """`store=None`; nothing is left behind."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     async with SimulatedHost("2024-06-01T12:00", "UTC") as host:
         await host.scheduler().initialize([minutely(succeed)])
@@ -155,7 +155,7 @@ async def test_without_a_store_the_disk_is_gone_with_the_host(monkeypatch: pytes
 
 
 async def test_what_lives_in_memory_dies_with_its_process() -> None:
-    """Issue 2: also ":memory:"."""
+    """Also ":memory:"."""
     async with SimulatedHost("2024-06-01T12:00:30", "UTC", ":memory:") as host:
         await host.scheduler().initialize([("task", "0 12 * * *", succeed, DELAY)])
         await host.advance()
@@ -167,7 +167,7 @@ async def test_what_lives_in_memory_dies_with_its_process() -> None:
 
 
 async def test_two_schedulers_on_two_stores_share_the_host(tmp_path: Path) -> None:
-    """Issue 2: two schedulers on two stores in one process."""
+    """Two schedulers on two stores in one process."""
     async with SimulatedHost("2024-06-01T12:00", "UTC") as host:
         await host.scheduler(tmp_path / "a.db").initialize([minutely(succeed, "a")])
         await host.scheduler(tmp_path / "b.db").initialize([minutely(succeed, "b")])
@@ -184,7 +184,7 @@ async def test_two_schedulers_on_one_disk_are_refused() -> None:
 
 
 async def test_options_are_those_of_a_scheduler() -> None:
-    """Issue 2: `host.scheduler(**options)`."""
+    """`host.scheduler(**options)`."""
     async with SimulatedHost("2024-06-01T12:00", "UTC") as host:
         callbacks = [Script(host, succeeds(after=10)) for _ in range(3)]
         scheduler = host.scheduler(max_concurrency=1, history=2, run_timeout=timedelta(seconds=20))
@@ -194,7 +194,7 @@ async def test_options_are_those_of_a_scheduler() -> None:
 
 
 async def test_listeners_hear_every_event_polls_included() -> None:
-    """Issue 2: `on_event`; `host.events` leaves out the two that each poll makes."""
+    """`on_event`; `host.events` leaves out the two that each poll makes."""
     heard: list[Event] = []
     async with SimulatedHost("2024-06-01T12:00", "UTC") as host:
         await host.scheduler(on_event=heard.append).initialize([minutely(succeed)])
@@ -224,7 +224,7 @@ async def coroutine_listener(event: Event) -> None:
 async def test_wrong_options_are_refused_as_by_a_scheduler(
     options: dict[str, Any], error: type[Exception], text: str
 ) -> None:
-    """Issue 2: wrong arguments get a clear TypeError/ValueError at construction."""
+    """Wrong arguments get a clear TypeError/ValueError at construction."""
     async with SimulatedHost("2024-06-01T12:00", "UTC") as host:
         with pytest.raises(error, match=text):
             host.scheduler(**options)
@@ -234,7 +234,7 @@ async def test_wrong_options_are_refused_as_by_a_scheduler(
 
 
 async def test_everything_due_runs_at_its_own_instant() -> None:
-    """Issue 2, advance: time passes, everything due runs and settles at its own instant."""
+    """Time passes, everything due runs and settles at its own instant."""
     seen: list[tuple[str, str]] = []
     async with SimulatedHost("2024-06-01T12:00:20", "UTC") as host:
 
@@ -276,7 +276,7 @@ async def test_everything_due_runs_at_its_own_instant() -> None:
     ],
 )
 async def test_durations_are_the_keywords_of_timedelta(duration: dict[str, float]) -> None:
-    """Issue 2: `advance` and `jump` take timedelta's keywords."""
+    """`advance` and `jump` take timedelta's keywords."""
     async with SimulatedHost("2024-06-01T12:00", "UTC") as host:
         begun = host.now
         await host.advance(**duration)
@@ -286,7 +286,7 @@ async def test_durations_are_the_keywords_of_timedelta(duration: dict[str, float
 
 
 async def test_a_start_on_the_last_instant_of_an_advance_belongs_to_it() -> None:
-    """Issue 2, advance_to: settled means that nothing of the scheduler is ready."""
+    """`advance_to`: settled means that nothing of the scheduler is ready."""
     async with SimulatedHost("2024-06-01T12:00:30", "UTC") as host:
         await host.scheduler().initialize([("task", "1,2 12 * * *", succeed, DELAY)])
         await host.advance_to("2024-06-01T12:01")
@@ -298,7 +298,7 @@ async def test_a_start_on_the_last_instant_of_an_advance_belongs_to_it() -> None
 
 
 async def test_small_steps_and_one_large_one_come_to_the_same(tmp_path: Path) -> None:
-    """Issue 2: time passes only through the clock seam, however it is told to."""
+    """Time passes only through the clock seam, however it is told to."""
 
     async def story(*steps: float) -> list[dict[str, Any]]:
         async with SimulatedHost("2024-06-01T12:00:10", "UTC") as host:
@@ -312,7 +312,7 @@ async def test_small_steps_and_one_large_one_come_to_the_same(tmp_path: Path) ->
 
 
 async def test_advancing_by_nothing_settles() -> None:
-    """Issue 2: `advance()` of nothing just settles. SPEC 3.8: the first evaluation follows initialize at once."""
+    """`advance()` of nothing just settles. SPEC 3.8: the first evaluation follows initialize at once."""
     async with SimulatedHost("2024-06-01T12:00", "UTC") as host:
         await host.scheduler().initialize([minutely(succeed)])
         assert started(host) == []
@@ -343,7 +343,7 @@ async def test_daylight_saving_time_is_that_of_the_zone() -> None:
 
 
 async def test_a_jump_is_one_leap() -> None:
-    """Issue 2, jump: suspend or forward step, then settle. SPEC 3.2: what was missed is served once."""
+    """Suspend or forward step, then settle. SPEC 3.2: what was missed is served once."""
     async with SimulatedHost("2024-06-01T12:00:30", "UTC") as host:
         await host.scheduler().initialize([minutely(succeed)])
         await host.advance()
@@ -353,7 +353,7 @@ async def test_a_jump_is_one_leap() -> None:
 
 
 async def test_simulated_work_ends_at_the_target_of_a_leap() -> None:
-    """Issue 2: a leap lets it end at the leap's target."""
+    """A leap lets it end at the leap's target."""
     async with SimulatedHost("2024-06-01T12:00", "UTC") as host:
         await host.scheduler().initialize([("task", "0 12 * * *", Script(host, succeeds(after=60)), DELAY)])
         await host.advance(seconds=1)
@@ -373,7 +373,7 @@ async def test_a_retry_ripens_in_a_leap() -> None:
 
 @pytest.mark.parametrize(("when", "jump_ms"), [("2024-06-01T11:30:30", -1_800_000), ("2024-06-01T12:30:30", 1_800_000)])
 async def test_setting_the_clock_moves_wall_time_only(when: str, jump_ms: int) -> None:
-    """Issue 2: set_clock moves wall time only; SPEC 2.4: noticed within a minute."""
+    """Set_clock moves wall time only; SPEC 2.4: noticed within a minute."""
     async with SimulatedHost("2024-06-01T12:00:30", "UTC") as host:
         await host.scheduler().initialize([("task", "0 12 * * *", Script(host, succeeds(after=90)), DELAY)])
         await host.advance()
@@ -389,7 +389,7 @@ async def test_setting_the_clock_moves_wall_time_only(when: str, jump_ms: int) -
 
 
 async def test_no_time_passes_when_the_clock_is_set() -> None:
-    """Issue 2: any step, also back; the loop sleeps on until its next look."""
+    """Any step, also back; the loop sleeps on until its next look."""
     async with SimulatedHost("2024-06-01T12:00:30", "UTC") as host:
         await host.scheduler().initialize([("task", "45 12 * * *", succeed, DELAY)])
         await host.advance()
@@ -406,7 +406,7 @@ async def test_no_time_passes_when_the_clock_is_set() -> None:
 
 @pytest.mark.parametrize("seconds", [0, 0.001, 12.5, 59, 7_200])
 async def test_simulated_work_takes_simulated_time(seconds: float) -> None:
-    """Issue 2, sleep: for callbacks."""
+    """For callbacks."""
     async with SimulatedHost("2024-06-01T12:00", "UTC") as host:
         await host.scheduler().initialize([("task", "0 12 * * *", Script(host, succeeds(after=seconds)), DELAY)])
         await host.advance(hours=3)
@@ -433,7 +433,7 @@ async def test_work_that_crosses_a_due_minute_is_overdue(max_concurrency: int | 
 
 
 async def test_a_callback_that_waits_for_something_else_counts_as_running() -> None:
-    """Issue 2: a callback that waits for anything but `host.sleep` simply counts as still running."""
+    """A callback that waits for anything but `host.sleep` simply counts as still running."""
     async with SimulatedHost("2024-06-01T12:00", "UTC") as host:
         released = asyncio.Event()
         await host.scheduler().initialize([("task", "0 12 * * *", released.wait, DELAY)])
@@ -447,7 +447,7 @@ async def test_a_callback_that_waits_for_something_else_counts_as_running() -> N
 
 
 async def test_callbacks_may_use_tasks_of_their_own() -> None:
-    """Issue 2: everything settles at its own instant, however a callback goes about its work."""
+    """Everything settles at its own instant, however a callback goes about its work."""
 
     async def in_parts() -> None:
         async with asyncio.TaskGroup() as group:
@@ -463,7 +463,7 @@ async def test_callbacks_may_use_tasks_of_their_own() -> None:
 
 
 async def test_a_callback_that_takes_many_rounds_of_the_loop_ends_when_it_has_had_them() -> None:
-    """Issue 2: it counts as still running meanwhile; settling gives it rounds, and no time passes."""
+    """It counts as still running meanwhile; settling gives it rounds, and no time passes."""
 
     async def busy() -> None:
         for _ in range(200):
@@ -478,7 +478,7 @@ async def test_a_callback_that_takes_many_rounds_of_the_loop_ends_when_it_has_ha
 
 
 async def test_blocking_callbacks_run_inline_without_threads() -> None:
-    """Issue 2: store calls and blocking callbacks run inline, without threads."""
+    """Store calls and blocking callbacks run inline, without threads."""
     before, where = threading.active_count(), set()
 
     def blocking() -> None:
@@ -538,7 +538,7 @@ async def test_the_scheduler_stops_on_the_host() -> None:
 
 
 async def test_in_a_crash_running_callbacks_vanish_and_nothing_more_is_recorded(tmp_path: Path) -> None:
-    """Issue 2, crash: the disk keeps what was durable, and that is the start."""
+    """The disk keeps what was durable, and that is the start."""
     path = tmp_path / "state.db"
     finished: list[datetime] = []
 
@@ -589,7 +589,7 @@ async def test_a_crash_between_runs_loses_nothing() -> None:
 
 
 async def test_a_dead_scheduler_says_so() -> None:
-    """Issue 2: errors in its use are explained."""
+    """Errors in its use are explained."""
     async with SimulatedHost("2024-06-01T12:00", "UTC") as host:
         scheduler = host.scheduler()
         await scheduler.initialize([])
@@ -628,7 +628,7 @@ async def test_a_callback_can_kill_its_process() -> None:
 
 
 async def test_a_callback_that_resists_its_end_is_not_waited_for(tmp_path: Path) -> None:
-    """Issue 2, crash: the process dies now; no outcome is made up (000 S6b)."""
+    """The process dies now; no outcome is made up (000 S6b)."""
     release = asyncio.Event()
 
     async def resists() -> None:
@@ -670,7 +670,7 @@ async def test_a_crash_takes_a_call_in_progress_with_it(tmp_path: Path) -> None:
 
 
 async def test_a_crash_takes_a_stop_in_progress_with_it() -> None:
-    """Issue 2: nothing more is recorded."""
+    """Nothing more is recorded."""
     async with SimulatedHost("2024-06-01T12:00", "UTC") as host:
         scheduler = host.scheduler()
         await scheduler.initialize([("task", "0 12 * * *", Script(host, succeeds(after=30)), DELAY)])
@@ -684,7 +684,7 @@ async def test_a_crash_takes_a_stop_in_progress_with_it() -> None:
 
 
 async def test_every_scheduler_of_the_host_dies(tmp_path: Path) -> None:
-    """Issue 2: the process dies, and that is all of it."""
+    """The process dies, and that is all of it."""
     async with SimulatedHost("2024-06-01T12:00", "UTC") as host:
         for name in ("a", "b"):
             await host.scheduler(tmp_path / name).initialize([minutely(succeed, name)])
@@ -695,7 +695,7 @@ async def test_every_scheduler_of_the_host_dies(tmp_path: Path) -> None:
 
 
 async def test_leaving_the_host_leaves_nothing_behind() -> None:
-    """Issue 2: no threads or tasks left."""
+    """No threads or tasks left."""
     threads = threading.active_count()
     async with SimulatedHost("2024-06-01T12:00", "UTC") as host:
         await host.scheduler().initialize(
@@ -767,7 +767,7 @@ def contents(path: Path) -> list[str]:
 
 
 async def test_the_same_script_gives_the_same_story_and_the_same_store(tmp_path: Path) -> None:
-    """Issue 2: deterministic, byte for byte."""
+    """Deterministic, byte for byte."""
     first = await eventful_day(tmp_path / "first.db")
     second = await eventful_day(tmp_path / "second.db")
     assert first == second
@@ -777,7 +777,7 @@ async def test_the_same_script_gives_the_same_story_and_the_same_store(tmp_path:
 
 
 def test_every_event_loop_tells_the_same_story(tmp_path: Path) -> None:
-    """Issue 2: the host works in any running loop, on uvloop too."""
+    """The host works in any running loop, on uvloop too."""
     with asyncio.Runner() as stock:
         first = stock.run(eventful_day(tmp_path / "first.db"))
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as fast:
@@ -787,7 +787,7 @@ def test_every_event_loop_tells_the_same_story(tmp_path: Path) -> None:
 
 
 async def test_the_application_around_it_does_not_matter(tmp_path: Path) -> None:
-    """Issue 2: inside an existing application, whose tasks are always ready."""
+    """Inside an existing application, whose tasks are always ready."""
     alone = await eventful_day(tmp_path / "first.db")
 
     async def busy() -> None:
@@ -803,7 +803,7 @@ async def test_the_application_around_it_does_not_matter(tmp_path: Path) -> None
 
 
 async def test_two_hosts_have_two_times() -> None:
-    """Issue 2: time passes only through the clock seam."""
+    """Time passes only through the clock seam."""
     async with (
         SimulatedHost("2024-06-01T12:00", "UTC") as first,
         SimulatedHost("2030-01-01T00:00", "Asia/Tokyo") as second,
@@ -890,7 +890,7 @@ async def test_every_quarter_of_an_hour_round_a_change_of_the_clocks(first: str,
 
 @pytest.mark.slow
 async def test_a_year_of_a_task_every_quarter_of_an_hour() -> None:
-    """Issue 2: a simulated year. SPEC 2.2, 2.3: 366 days of 96 quarters, but for the hour that was skipped."""
+    """A simulated year. SPEC 2.2, 2.3: 366 days of 96 quarters, but for the hour that was skipped."""
     runs = 0
 
     async def count() -> None:
@@ -925,7 +925,7 @@ async def test_a_year_of_a_task_every_quarter_of_an_hour() -> None:
     ],
 )
 def test_a_host_that_cannot_be_is_explained(arguments: tuple[Any, Any], error: type[Exception], text: str) -> None:
-    """Issue 2: errors in its use are explained."""
+    """Errors in its use are explained."""
     with pytest.raises(error, match=text):
         SimulatedHost(*arguments)
 
@@ -945,7 +945,7 @@ def test_a_host_that_cannot_be_is_explained(arguments: tuple[Any, Any], error: t
 async def test_a_host_outside_its_context_says_how_it_is_used(
     use: Callable[[SimulatedHost], Awaitable[None]], when: str
 ) -> None:
-    """Issue 2: an async context manager; otherwise time would stand still for ever."""
+    """An async context manager; otherwise time would stand still for ever."""
     host = SimulatedHost("2024-06-01T12:00", "UTC")
     if when == "after":
         async with host:
@@ -960,7 +960,7 @@ def test_a_scheduler_outside_the_context_says_how_the_host_is_used() -> None:
 
 
 async def test_wrong_durations_are_explained() -> None:
-    """Issue 2: errors in its use are explained."""
+    """Errors in its use are explained."""
     async with SimulatedHost("2024-06-01T12:00", "UTC") as host:
         for verb in (host.advance, host.jump):
             with pytest.raises(TypeError, match="minutes=5"):
@@ -973,7 +973,7 @@ async def test_wrong_durations_are_explained() -> None:
 
 
 async def test_the_past_is_explained() -> None:
-    """Issue 2: time passes forward; set_clock moves it back."""
+    """Time passes forward; set_clock moves it back."""
     async with SimulatedHost("2024-06-01T12:00", "UTC") as host:
         with pytest.raises(ValueError, match="set_clock"):
             await host.advance_to("2024-06-01T11:59")
@@ -984,7 +984,7 @@ async def test_the_past_is_explained() -> None:
 
 
 async def test_a_callback_that_would_pass_time_itself_is_told_to_sleep() -> None:
-    """Issue 2: errors in its use are explained; work that takes time is `host.sleep`."""
+    """Errors in its use are explained; work that takes time is `host.sleep`."""
 
     async def passes_time() -> None:
         await host.advance(seconds=90)
@@ -998,7 +998,7 @@ async def test_a_callback_that_would_pass_time_itself_is_told_to_sleep() -> None
 
 
 async def test_time_passes_for_one_at_a_time() -> None:
-    """Issue 2: errors in its use are explained; two that pass time at once would not know when it is."""
+    """Errors in its use are explained; two that pass time at once would not know when it is."""
     async with SimulatedHost("2024-06-01T12:00", "UTC") as host:
         await host.scheduler().initialize([minutely(succeed)])
         first, second = await asyncio.gather(
@@ -1018,7 +1018,7 @@ async def test_work_takes_no_negative_time(seconds: float) -> None:
 
 
 async def test_a_callback_that_never_lets_time_pass_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Issue 2: errors in its use are explained; the test does not hang."""
+    """Errors in its use are explained; the test does not hang."""
     monkeypatch.setattr(simulated, "_ROUNDS_MAX", 1_000)
 
     async def spins() -> None:

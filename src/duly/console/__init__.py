@@ -1,7 +1,7 @@
 """The command line: operate duly from the shell.
 
 app         the command `duly`: finds commands, turns failures into one message and an exit code
-output      where output goes, in which form; the exit codes
+output      where output goes, in which form; the exit codes; tables: also on narrow terminals
 completion  what a shell completes: tasks, zones, files
 moments     times and durations, as people write and read them
 targets     TARGET: from `module:attribute` or a file to checked registrations

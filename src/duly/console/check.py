@@ -38,6 +38,16 @@ class Verdict:
         """What is valid, and easily misread."""
         return surprises(self.expression) if self.expression is not None else []
 
+    @property
+    def advice(self) -> str | None:
+        """What to do about an invalid one, in a line: the whole text to write instead, or why there is none."""
+        if self.translation is not None:
+            if self.translation.posix is not None:
+                return f"write '{self.translation.posix}'"
+            if self.translation.obstacles:
+                return self.translation.obstacles[0].text
+        return self.hint
+
 
 def examine(text: str) -> Verdict:
     """Read a text, and where that fails find the place, the reason, and the POSIX text that means the same."""

@@ -8,17 +8,19 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
-from rich.table import Table
+from rich.console import RenderableType
 from rich.text import Text
 
 from duly.console.completion import complete_task
 from duly.console.moments import between, clock_time, iso, moment_argument, stretch
 from duly.console.output import Exit, first_line, json_option, note, plain, print_json, say, show
 from duly.console.reading import PastRun, Snapshot, read_store, store_option, unknown_task
+from duly.console.tables import table
 from duly.core.moments import MICROSECONDS, Instant
 
 OUTCOMES: Final = ("success", "failure", "interrupted", "running")
 _STYLES: Final = {"success": "green", "failure": "bold red", "interrupted": "yellow", "running": "cyan"}
+_SPARE: Final = ("due", "why", "run", "late", "took")
 _BARS: Final = "▁▂▃▄▅▆▇█"
 _PLAIN_BARS: Final = "_.-:=+*#"
 _SPARKLINE_RUNS_MAX: Final = 60
@@ -92,27 +94,27 @@ def _why_nothing(snapshot: Snapshot, task: str | None) -> str:
     return f"no such {which}; the history begins {begins}"
 
 
-def _table(snapshot: Snapshot, runs: Sequence[PastRun], *, with_name: bool) -> Table:
+def _table(snapshot: Snapshot, runs: Sequence[PastRun], *, with_name: bool) -> RenderableType:
     zone, at = snapshot.zone, snapshot.at
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-    for heading in ("run", *(("task",) if with_name else ()), "due", "start", "late", "took", "outcome", "why"):
-        table.add_column(heading, no_wrap=True, justify="right" if heading in {"run", "late", "took"} else "left")
-    table.add_column("error")
+    headings = ("run", *(("task",) if with_name else ()), "due", "start", "late", "took", "outcome", "why")
+    rows = []
     for run in runs:
         late = lateness(run)
         end = run.ended_at if run.outcome != "running" else at
-        table.add_row(
-            str(run.run),
-            *((Text(plain(run.task), "bold"),) if with_name else ()),
-            "-" if run.cause == "interrupted" else clock_time(run.scheduled, zone, at),
-            clock_time(run.started_at, zone, at),
-            "-" if late is None else stretch(late / MICROSECONDS),
-            "-" if end is None else between(run.started_at, max(end, run.started_at)),
-            Text(run.outcome, _STYLES.get(run.outcome, "")),
-            run.cause,
-            first_line(run.error or "", 100),
+        rows.append(
+            [
+                Text(str(run.run)),
+                *((Text(plain(run.task), "bold"),) if with_name else ()),
+                Text("-" if run.cause == "interrupted" else clock_time(run.scheduled, zone, at)),
+                Text(clock_time(run.started_at, zone, at)),
+                Text("-" if late is None else stretch(late / MICROSECONDS)),
+                Text("-" if end is None else between(run.started_at, max(end, run.started_at))),
+                Text(run.outcome, _STYLES.get(run.outcome, "")),
+                Text(run.cause),
+                Text(first_line(run.error or "", 100)),
+            ]
         )
-    return table
+    return table(headings, rows, right={"run", "late", "took"}, spare=_SPARE, remark="error")
 
 
 def lateness(run: PastRun) -> int | None:

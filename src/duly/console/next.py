@@ -120,12 +120,7 @@ def _expression(text: str) -> CronExpression:
 def _refuse(verdict: Verdict) -> NoReturn:
     text = verdict.text
     assert verdict.error is not None
-    hint = verdict.hint
-    if verdict.translation is not None:
-        if verdict.translation.posix is not None:
-            hint = f"write '{verdict.translation.posix}'"
-        elif verdict.translation.obstacles:
-            hint = verdict.translation.obstacles[0].text
+    hint = verdict.advice
     if not any(blank in text for blank in " \t") and not text.startswith("@"):
         hint = f"EXPR is one argument with five fields, quoted; TARGET is {TARGET_HELP}"
     about = "expression" if verdict.error.field == "expression" else f"{verdict.error.field} field"

@@ -263,19 +263,19 @@ def _transaction(path: str, mode: str) -> Iterator[sqlite3.Connection]:
 def _snapshot(path: Path, connection: sqlite3.Connection, *, runs: bool) -> Snapshot:
     version = recognise(str(path), connection)
     if version < schema.VERSION:
-        with contextlib.closing(_migrated_copy(connection, version)) as copy:
+        with contextlib.closing(_migrated_copy(connection)) as copy:
             return _read_all(path, copy, runs=runs)
     return _read_all(path, connection, runs=runs)
 
 
-def _migrated_copy(connection: sqlite3.Connection, version: int) -> sqlite3.Connection:
+def _migrated_copy(connection: sqlite3.Connection) -> sqlite3.Connection:
     """An older layout, brought up to this version in memory; the file itself changes when a scheduler takes it."""
     copy = sqlite3.connect(":memory:", isolation_level=None)
     connection.execute("ROLLBACK")  # a backup reads in a transaction of its own
     connection.backup(copy)
     connection.execute("BEGIN")
     copy.execute("BEGIN")
-    schema.migrate(copy, version)
+    schema.migrate(copy)
     copy.execute("COMMIT")
     return copy
 

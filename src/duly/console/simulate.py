@@ -14,18 +14,19 @@ from typing import Any, Final
 
 import click
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
-from rich.table import Table
 from rich.text import Text
 
 from duly.console.completion import complete_target, complete_zone
 from duly.console.moments import host_zone, now, parse_duration, parse_moment, stretch, zone_named
-from duly.console.output import Exit, console, error_console, fail, json_option, plain, print_json, say
+from duly.console.output import Exit, error_console, fail, json_option, plain, print_json, say, show
 from duly.console.plotting import check_plotting, draw
 from duly.console.simulation import Outcome, Scenario, SimulatedRun, Tally, let_pass
+from duly.console.tables import table
 from duly.console.targets import TARGET_HELP, load_now
 from duly.initialization import zone_name
 
 _SHOWN_STARTS: Final = 40
+_SPARE: Final = ("latest start", "repeated", "skipped", "interrupted", "retries", "longest lateness", "missed")
 _STYLES: Final = {"failure": "red", "interrupted": "magenta", "running": "dim"}
 
 
@@ -254,21 +255,19 @@ def _told(run: SimulatedRun, width: int) -> Text:
 
 
 def _show_summary(tallies: Sequence[Tally]) -> None:
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column("task")
-    for column in ("starts", "failures", "retries", "interrupted", "missed", "skipped", "repeated"):
-        table.add_column(column, justify="right")
-    table.add_column("latest start")
-    table.add_column("longest lateness", justify="right")
-    for each in tallies:
-        table.add_row(
-            plain(each.task),
-            str(each.starts),
-            *(str(number) if number else "-" for number in _counts(each)),
-            f"{each.latest:%Y-%m-%d %H:%M}" if each.latest is not None else "-",
-            stretch(each.longest_lateness) if each.longest_lateness >= 1 else "-",
-        )
-    console().print(table)
+    counted = ("starts", "failures", "retries", "interrupted", "missed", "skipped", "repeated")
+    rows = [
+        [
+            Text(plain(each.task)),
+            Text(str(each.starts)),
+            *(Text(str(number) if number else "-") for number in _counts(each)),
+            Text(f"{each.latest:%Y-%m-%d %H:%M}" if each.latest is not None else "-"),
+            Text(stretch(each.longest_lateness) if each.longest_lateness >= 1 else "-"),
+        ]
+        for each in tallies
+    ]
+    headings = ("task", *counted, "latest start", "longest lateness")
+    show(table(headings, rows, right={*counted, "longest lateness"}, spare=_SPARE, header_style="bold"))
     say(
         "missed: served later, all at once; skipped: minutes that do not exist; repeated: due the first time only",
         "dim",

@@ -9,7 +9,6 @@ import click
 from rich.console import Group as Lines
 from rich.console import RenderableType
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
 from duly.clock import SystemClock
@@ -17,12 +16,14 @@ from duly.console.health import Health, Situation, examine
 from duly.console.moments import ago, between, clock_time, duration_argument, iso, offset, stretch
 from duly.console.output import Exit, console, fail, first_line, json_option, plain, print_json, show
 from duly.console.reading import Snapshot, read_store, store_option
+from duly.console.tables import table
 from duly.console.watching import pause
 from duly.core.moments import MICROSECONDS, as_datetime
 from duly.core.task import Running
 from duly.initialization import zone_name
 
 _URGENCY = {"interrupted": 0, "owed": 1, "running": 2, "retrying": 3, "waiting": 4}
+_SPARE = ("cron", "last success", "owed since", "last start", "late")
 _STYLES = {"interrupted": "bold red", "owed": "yellow", "running": "cyan", "retrying": "yellow", "waiting": "green"}
 
 
@@ -126,24 +127,18 @@ def _heading(snapshot: Snapshot) -> Text:
     return Text.assemble((plain(snapshot.path), "bold"), f"\n{who}{poll}\n{here}")
 
 
-def _table(snapshot: Snapshot, health: Health, limit: int) -> Table:
+def _table(snapshot: Snapshot, health: Health, limit: int) -> RenderableType:
     situations = health.situations
     if limit and len(situations) > limit:
         situations = sorted(situations, key=lambda each: (_URGENCY[each.state], -each.late, each.task.name))[:limit]
     owed = any(each.owed_since is not None for each in situations)
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-    for heading in ("task", "state", "cron", "last start", "last success", "next"):
-        table.add_column(heading, no_wrap=True)
-    if owed:
-        table.add_column("owed since", no_wrap=True)
-        table.add_column("late", no_wrap=True)
-    table.add_column("last failure")
-    for each in situations:
-        table.add_row(*_row(each, snapshot, owed=owed))
-    return table
+    headings = ["task", "state", "cron", "last start", "last success", "next"]
+    headings += ["owed since", "late"] if owed else []
+    rows = [_row(each, snapshot, owed=owed) for each in situations]
+    return table(headings, rows, spare=_SPARE, remark="last failure")
 
 
-def _row(situation: Situation, snapshot: Snapshot, *, owed: bool) -> list[RenderableType]:
+def _row(situation: Situation, snapshot: Snapshot, *, owed: bool) -> list[Text]:
     task, at, zone = situation.task, snapshot.at, snapshot.zone
     state = task.stored.state
 
@@ -162,16 +157,16 @@ def _row(situation: Situation, snapshot: Snapshot, *, owed: bool) -> list[Render
     failed_at = getattr(state, "last_failure_at", None)
     error = snapshot.last_errors.get(task.stored.generation, "")
     failure = shown(failed_at) + (f" {first_line(error, 80)}" if failed_at is not None and error else "")
-    cells: list[RenderableType] = [
+    cells = [
         Text(plain(task.name), "bold"),
         Text(label, _STYLES[situation.state]),
-        task.stored.expression.text,
-        shown(getattr(state, "last_attempt_at", None)),
-        shown(getattr(state, "last_success_at", None)),
-        following,
+        Text(task.stored.expression.text),
+        Text(shown(getattr(state, "last_attempt_at", None))),
+        Text(shown(getattr(state, "last_success_at", None))),
+        Text(following),
     ]
     if owed:
-        cells.append(shown(situation.owed_since))
+        cells.append(Text(shown(situation.owed_since)))
         cells.append(Text(stretch(situation.late / MICROSECONDS) if situation.late else "-", "yellow"))
     cells.append(Text(failure, "" if failed_at is None else "red"))
     return cells

@@ -21,11 +21,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, NoReturn
 
+from duly.console.check import examine
 from duly.console.output import Exit, Failure, fail, failure_of, plain
 from duly.console.owners import warn_of_others
 from duly.console.watching import Signature, signature
 from duly.core.registration import Registration, read_registrations
-from duly.errors import DulyError
+from duly.errors import CronExpressionInvalidError, DulyError
 
 DEFAULT_ATTRIBUTE: Final = "registrations"
 TARGET_HELP: Final = "module:attribute or path/to/file.py[:attribute]; the default attribute is `registrations`"
@@ -117,7 +118,9 @@ def _checked(target: Target, declared: Sequence[Any]) -> list[Registration]:
         index, task = error.details.get("registrationIndex"), error.details.get("taskName")
         place = f"{target.text}: registration {index}" + (f" ({plain(task)})" if task else "")
         failure = failure_of(error, about=place)
-        if failure.hint is not None:
+        if isinstance(error, CronExpressionInvalidError):
+            failure.hint = examine(error.details["expression"]).advice
+        elif failure.hint is not None:
             failure.hint = failure.hint.removeprefix(f"registration {index}: ")
         raise failure from error
 

@@ -9,6 +9,7 @@ import json
 import os
 import select
 import socket
+import stat
 import sys
 import weakref
 from datetime import datetime
@@ -20,6 +21,9 @@ from duly.stores.place import identity
 
 if sys.platform != "win32":
     import fcntl
+
+_HOLDER_BYTES_MAX = 1024
+"""What is longer was not written by duly: a store called `uv` would empty `uv.lock`."""
 
 _OBSERVERS_MAX = 10_000
 _PATIENCE_ROUNDS = 50
@@ -41,7 +45,8 @@ class LockFile:
         self._since = since
         try:
             # No link is followed: what lies at the other end of one would be overwritten.
-            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+            descriptor = os.open(self.path, flags, 0o600)
         except OSError as cause:
             raise StoreError(
                 f"Cannot create the lock file {self.path}: {cause.strerror}",
@@ -50,7 +55,11 @@ class LockFile:
                 cause=cause,
             ) from cause
         try:
+            _check_ours(descriptor, self.path, self._store)
             _lock(descriptor)
+        except StoreError:
+            os.close(descriptor)
+            raise
         except BlockingIOError:
             os.close(descriptor)
             raise StoreLockedError(self._store, _name_of_holder(self.path)) from None
@@ -106,6 +115,20 @@ class LockFile:
 def this_process(since: datetime) -> dict[str, Any]:
     """How this process names itself as a holder."""
     return {"pid": os.getpid(), "host": socket.gethostname(), "since": since.isoformat(timespec="seconds")}
+
+
+def _check_ours(descriptor: int, path: Path, store: str) -> None:
+    """Raise a StoreError if what has the name of the lock file is something else: its text would be overwritten."""
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode):
+        reason = "is no regular file"
+    elif found.st_nlink > 1:
+        reason = "has another name as well"
+    elif found.st_size > _HOLDER_BYTES_MAX:
+        reason = "is too long for a lock file"
+    else:
+        return
+    raise StoreError(f"{path} {reason}", store=store, hint="duly needs that name for its lock: rename the store")
 
 
 def _lock(descriptor: int) -> None:

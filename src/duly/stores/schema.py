@@ -63,7 +63,9 @@ CREATE TABLE runs (
 INDEX: Final = "CREATE UNIQUE INDEX tasks_in_force ON tasks (name) WHERE retired_at IS NULL"
 """Made after the first tasks are there: sorting a million names is far faster than inserting each in its place."""
 
-# The trace, and the segments it is kept in; both are empty unless a scheduler is asked to leave one.
+# The trace, and the segments it is kept in; both are empty unless a scheduler is asked to leave one. With them, `meta`
+# holds `traced` (1: it reaches up to now) and `trace_end` (how the open segment ends, see `tracing`). A store of this
+# version without the latter is read as before, and has it from its next segment on: no version of its own is needed.
 TRACE_TABLES: Final = """
 CREATE TABLE trace (
     seq INTEGER PRIMARY KEY,
@@ -100,8 +102,9 @@ def complete(connection: sqlite3.Connection) -> None:
     connection.execute(INDEX)
 
 
-def migrate(connection: sqlite3.Connection, found: int) -> None:
+def migrate(connection: sqlite3.Connection) -> None:
     """Bring an older layout up to this version, inside the caller's transaction."""
+    (found,) = connection.execute("PRAGMA user_version").fetchone()
     for version in range(found, VERSION):
         for statement in MIGRATIONS[version].split(";"):
             if statement.strip():

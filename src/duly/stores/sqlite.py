@@ -70,8 +70,7 @@ class SqliteStore:
         self._worker: Worker = worker if worker is not None else WriterThread()
         self._lock = None if self.in_memory else LockFile(self.path)
         self._connection: sqlite3.Connection | None = None
-        self._files: tuple[Identity | None, ...] = ()
-        """Which files the connection writes to: the main one and its WAL."""
+        self._files: tuple[Identity | None, ...] = ()  # those that the connection writes to: the main one and its WAL
         self._version: Any = None  # changes when somebody else writes
         self._usurped = False
         self._found_version = 0
@@ -233,7 +232,7 @@ class SqliteStore:
             with self._reader() as connection:
                 connection.backup(copy)
             copy.execute("BEGIN")
-            schema.migrate(copy, self._found_version)
+            schema.migrate(copy)
             copy.execute("COMMIT")
             return self._read_all(copy)
         finally:
@@ -374,7 +373,7 @@ class SqliteStore:
                     if self._is_new:
                         schema.create(connection)
                     elif not self.in_memory:
-                        schema.migrate(connection, self._found_version)
+                        schema.migrate(connection)
                 if not self._statements.already(connection, "replaced", number):
                     if self._fresh:
                         self._statements.arrive(connection, replacement)
@@ -387,12 +386,13 @@ class SqliteStore:
             if self._fresh:
                 self._undo_creation()
             raise
-        self._fresh = False
-        self._is_new = False
+        self._fresh = self._is_new = False
 
     def _has_replaced(self, number: int) -> bool:
         with naming_faults(self.path, "initialize"):
-            return not self._is_new and self._statements.already(self._writer(), "replaced", number)
+            applied = not self._is_new and self._statements.already(self._writer(), "replaced", number)
+            self._fresh = self._fresh and not applied
+            return applied
 
     def _trace(self, connection: sqlite3.Connection, trace: TraceRows | None) -> None:
         if trace is None:

@@ -3,13 +3,18 @@
 A line is stored as it is exchanged (`duly.formal.trace`). A segment begins with a header that holds all registers and
 the hash of the segment before, so it can be checked alone, and a cut or edited one is noticed. When one is full, the
 monitor is run over it to find the registers for the next; the oldest are dropped.
+
+No header follows the last segment, which is still open, so `meta` says how that one ends: the number of its last event
+and the hash that its seal would have, written with them. An export compares, and refuses what was cut or changed.
 """
 
+import hashlib
 import json
 import sqlite3
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+from duly.errors import TraceError
 from duly.formal.monitor import Monitor
 from duly.formal.registers import Snapshot
 from duly.formal.trace import Header, Seal, Writer, encode_header, encode_seal
@@ -17,6 +22,32 @@ from duly.stores.port import TraceRow
 
 SEGMENT_EVENTS_MIN: Final = 50_000
 SEGMENTS_KEPT: Final = 10
+_CHUNK_ROWS: Final = 5_000
+
+
+class _End(NamedTuple):
+    """How the open segment ends, as `meta` keeps it."""
+
+    segment: int
+    last: int
+    hash: str
+
+    @classmethod
+    def read(cls, connection: sqlite3.Connection) -> "_End | None":
+        """None for a segment that was begun before duly kept this: it stays as it is, the next one has an end."""
+        found = connection.execute("SELECT value FROM meta WHERE key = 'trace_end'").fetchone()
+        if found is None:
+            return None
+        try:
+            segment, last, digest = str(found[0]).split()
+            return cls(int(segment), int(last), digest)
+        except ValueError:
+            return cls(0, 0, "")  # somebody changed it: no segment ends like this
+
+    def write(self, connection: sqlite3.Connection) -> None:
+        """In the transaction of what it ends with."""
+        value = f"{self.segment} {self.last} {self.hash}"
+        connection.execute("INSERT OR REPLACE INTO meta VALUES ('trace_end', ?)", (value,))
 
 
 class Tracing:
@@ -25,11 +56,14 @@ class Tracing:
     def __init__(self, *, segment_events: int = SEGMENT_EVENTS_MIN, segments_kept: int = SEGMENTS_KEPT) -> None:
         self._segment_events = segment_events
         self._segments_kept = segments_kept
+        # A hash goes on from its state, which cannot be stored: it is kept here, for the last two ends, since the last
+        # transaction may come to nothing; a new process reads the segment once. Hashing line by line, each with the
+        # hash before it, would need no state, but cost the writer of a large tick a third more.
+        self._hashes: dict[_End, hashlib._Hash] = {}
 
     def begin(self, connection: sqlite3.Connection, scheduler: str, snapshot: Snapshot) -> None:
         """A traced scheduler has arrived. If the trace does not reach up to now, it begins anew, from the snapshot."""
-        open_ = connection.execute("SELECT value FROM meta WHERE key = 'traced'").fetchone()
-        if open_ is not None and open_[0] == 1:
+        if _is_kept(connection):
             return
         connection.execute("DELETE FROM trace")
         connection.execute("DELETE FROM segments")
@@ -45,21 +79,36 @@ class Tracing:
         """Number rows and add them; begin a new segment if this one is full."""
         if not rows:
             return
-        segment, first = connection.execute("SELECT segment, first FROM segments ORDER BY segment DESC").fetchone()
+        if not _is_kept(connection):
+            return  # it was found changed, see `_rotate`
+        segment, first = connection.execute(
+            "SELECT segment, first FROM segments ORDER BY segment DESC LIMIT 1"
+        ).fetchone()
+        end = _End.read(connection)
         last = connection.execute("SELECT max(seq) FROM trace").fetchone()[0]
-        seq = first if last is None or last < first else last + 1
-        dumps = _ENCODE
-        connection.executemany(
-            "INSERT INTO trace VALUES (?, ?)",
-            ((number, dumps([row[0], number, *row[1:]])) for number, row in enumerate(rows, seq)),
-        )
+        # Numbers that were given once are not given again, even if somebody deleted the rows.
+        seq = max(first, 1 + (last or 0), 1 + (end.last if end else 0))
+        hashed = None if end is None else self._taken_up(connection, end, segment, first)
+        for begin in range(0, len(rows), _CHUNK_ROWS):  # a first initialize() has as many as there are tasks
+            chunk = rows[begin : begin + _CHUNK_ROWS]
+            lines = [_ENCODE([row[0], number, *row[1:]]) for number, row in enumerate(chunk, seq + begin)]
+            connection.executemany("INSERT INTO trace VALUES (?, ?)", enumerate(lines, seq + begin))
+            if hashed is not None:
+                hashed.update("\n".join([*lines, ""]).encode())
+        if hashed is not None:
+            end = self._put_end(connection, segment, seq + len(rows) - 1, hashed)
         count = seq + len(rows) - first
         if count >= self._segment_events:
             tasks = connection.execute("SELECT count(*) FROM states").fetchone()[0]
             if count >= 4 * tasks:  # a header costs as much as there are tasks
-                self._rotate(connection, segment)
+                self._rotate(connection, segment, first, end)
 
-    def _rotate(self, connection: sqlite3.Connection, segment: int) -> None:
+    def _rotate(self, connection: sqlite3.Connection, segment: int, first: int, end: _End | None) -> None:
+        if end is not None and _hash_of_rows(connection, segment, first).hexdigest() != end.hash:
+            # Registers that follow from changed lines would make the change good. The segment stays as it is, so that
+            # an export refuses it, and nothing is added; the next scheduler that keeps a trace begins a new one.
+            self.interrupt(connection)
+            return
         header = _header(connection, segment)
         snapshot = None if header.registers is None else Snapshot.from_json(header.registers)
         monitor = Monitor(snapshot)
@@ -78,16 +127,38 @@ class Tracing:
     def _put_header(self, connection: sqlite3.Connection, header: Header) -> None:
         line = encode_header(header).decode("ascii").rstrip("\n")
         connection.execute("INSERT INTO segments VALUES (?, ?, ?, NULL)", (header.segment, header.first, line))
+        self._put_end(connection, header.segment, header.first - 1, hashlib.sha256(line.encode() + b"\n"))
+
+    def _put_end(self, connection: sqlite3.Connection, segment: int, last: int, hashed: "hashlib._Hash") -> _End:
+        end = _End(segment, last, hashed.hexdigest())
+        end.write(connection)
+        self._hashes[end] = hashed
+        if len(self._hashes) > 2:
+            del self._hashes[next(iter(self._hashes))]
+        return end
+
+    def _taken_up(self, connection: sqlite3.Connection, end: _End, segment: int, first: int) -> "hashlib._Hash":
+        """The state of the hash at this end, to go on from."""
+        if end in self._hashes:
+            return self._hashes[end].copy()
+        hashed = _hash_of_rows(connection, segment, first)
+        if (end.segment, end.hash) != (segment, hashed.hexdigest()):
+            return hashlib.sha256(b"changed")  # and so it stays: from here on, no lines have the hash that is kept
+        return hashed
 
 
 def export(connection: sqlite3.Connection, *, clean: bool) -> Iterator[bytes]:
-    """The lines of a store's trace, segment by segment; the last one is sealed as clean or open. In one snapshot."""
+    """The lines of a store's trace, segment by segment; the last one is sealed as clean or open. In one snapshot.
+
+    Raises a TraceError, at the latest instead of the last seal, if a segment is not what was written.
+    """
     begun_here = not connection.in_transaction  # a caller may look at more than the trace in the same snapshot
     if begun_here:
         connection.execute("BEGIN")
     try:
         segments = connection.execute("SELECT segment, first, hash FROM segments ORDER BY segment").fetchall()
-        for index, (segment, first, _) in enumerate(segments):
+        line_of_header = 1
+        for index, (segment, first, digest) in enumerate(segments):
             is_last = index == len(segments) - 1
             end = None if is_last else segments[index + 1][1]
             lines: list[bytes] = []
@@ -96,6 +167,12 @@ def export(connection: sqlite3.Connection, *, clean: bool) -> Iterator[bytes]:
             for line in _lines(connection, first, end):
                 writer.put(line)
                 yield lines.pop()
+            if is_last:
+                found = _End(segment, first + writer.count - 1, writer.hash)
+                _compare_end(connection, found, first, line_of_header)
+            elif digest != writer.hash:
+                raise _changed(segment, first, first + writer.count - 1, line_of_header)
+            line_of_header += writer.count + 2
             yield encode_seal(Seal(clean and is_last, writer.count, writer.hash))
     finally:
         if begun_here:
@@ -105,10 +182,50 @@ def export(connection: sqlite3.Connection, *, clean: bool) -> Iterator[bytes]:
 _ENCODE: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode
 
 
+def _is_kept(connection: sqlite3.Connection) -> bool:
+    """Whether there is a trace that reaches up to now."""
+    found = connection.execute(
+        "SELECT value FROM meta WHERE key = 'traced' AND EXISTS (SELECT 1 FROM segments)"
+    ).fetchone()
+    return found is not None and found[0] == 1
+
+
+def _hash_of_rows(connection: sqlite3.Connection, segment: int, first: int) -> "hashlib._Hash":
+    """The hash of the last segment, from what is there."""
+    header = connection.execute("SELECT CAST(header AS BLOB) FROM segments WHERE segment = ?", (segment,)).fetchone()
+    hashed = hashlib.sha256(header[0] + b"\n")
+    for line in _lines(connection, first, None):
+        hashed.update(line)
+    return hashed
+
+
+def _compare_end(connection: sqlite3.Connection, found: _End, first: int, line: int) -> None:
+    """Raise a TraceError if the last segment, whose header is this line, does not end as it was written."""
+    kept = _End.read(connection)
+    if kept is None or found == kept:
+        return
+    numbers = connection.execute("SELECT seq FROM trace WHERE seq >= ? ORDER BY seq", (first,))
+    missing = next((number for number, (seq,) in enumerate(numbers, first) if seq != number), found.last + 1)
+    if missing <= kept.last:
+        reason = f"the trace was cut: event {missing} is missing, and event {kept.last} was the last one written"
+        raise TraceError("truncated", line + 1 + missing - first, reason, hint=_HINT)
+    raise _changed(found.segment, first, found.last, line)
+
+
+def _changed(segment: int, first: int, last: int, line: int) -> TraceError:
+    reason = f"the trace was changed in segment {segment}, events {first} to {last}: its hash differs from the one kept"
+    return TraceError("hash", line, reason, hint=_HINT)
+
+
+_HINT: Final = "restore a backup; a trace begins anew once a scheduler without one has used the store"
+
+
 def _lines(connection: sqlite3.Connection, first: int, end: int | None) -> Iterator[bytes]:
+    # As bytes: what somebody changed need not be text, and is to be refused for what it is.
     upper = "" if end is None else f" AND seq < {int(end)}"
-    for (line,) in connection.execute(f"SELECT line FROM trace WHERE seq >= ?{upper} ORDER BY seq", (first,)):
-        yield line.encode("ascii") + b"\n"
+    rows = f"SELECT CAST(line AS BLOB) FROM trace WHERE seq >= ?{upper} ORDER BY seq"
+    for (line,) in connection.execute(rows, (first,)):
+        yield line + b"\n"
 
 
 def _header(connection: sqlite3.Connection, segment: int) -> Header:

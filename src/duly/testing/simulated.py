@@ -19,6 +19,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from duly.clock import breathe
 from duly.core.agenda import Decision
 from duly.core.moments import MICROSECONDS, Instant, as_datetime, begin, instant_of
+from duly.core.registration import Kind
 from duly.events import Event, PollCompleted, PollStarted, PropertyViolated
 from duly.formal.calendar import zone_named
 from duly.formal.properties import BY_ID
@@ -118,6 +119,8 @@ class SimulatedHost:
         self._inside = False
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
+        if kind is None:
+            self._complain()  # of what came after time had passed for the last time
 
     # --- what there is -----------------------------------------------------------------------------------------------
 
@@ -310,12 +313,20 @@ class SimulatedHost:
         # Some are put off to the next decision of this very look, behind those that are owed for longer.
         put_off = {task.name for tasks in decision.younger.values() for task in tasks} - chosen
         obliged = set(monitor.obligations(decision.at)) - put_off
-        slots = loop.free_slots()
-        scarce = len(chosen) >= CHUNK_STARTS_MAX or slots.total is not None or (slots.threads or 0) <= len(chosen)
-        if chosen != obliged and not (scarce and chosen < obliged):
+        if chosen - obliged or self._could_start(loop, decision, obliged - chosen):
             self._faults.append(
                 f"at {self.now} the scheduler starts {sorted(chosen)}, and the monitor obliges it to {sorted(obliged)}"
             )
+
+    def _could_start(self, loop: Loop, decision: Decision, left_out: set[str]) -> bool:
+        """Whether there was room for any of those that a decision left out."""
+        slots, started = loop.free_slots(), len(decision.starts)
+        if started >= CHUNK_STARTS_MAX or (slots.total is not None and started >= slots.total):
+            return False
+        on_threads = sum(start.task.kind is Kind.THREAD for start in decision.starts)
+        if slots.threads is None or on_threads < slots.threads:
+            return bool(left_out)
+        return any(task.name in left_out and task.kind is not Kind.THREAD for task in loop.agenda.tasks())
 
     def _complain(self) -> None:
         if self._faults:
