@@ -317,7 +317,7 @@ def predicted(
             death = deaths[seq - 1]
             if (
                 death - reference.now >= MILLISECOND
-            ):  # ends have no finer stamps: the last one may be of this very moment
+            ):  # no end has a finer stamp: it may be of this very moment
                 reference.pass_until(death)
         elif letters != "BT":
             reference.come_to(at, step, is_noticed=letters == "CK")
