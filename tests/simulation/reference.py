@@ -315,9 +315,7 @@ def predicted(
         letters, seq, at, *fields = row
         if letters == "BT" and seq - 1 in deaths and reference.active:
             death = deaths[seq - 1]
-            if (
-                death - reference.now >= MILLISECOND
-            ):  # no end has a finer stamp: it may be of this very moment
+            if death - reference.now >= MILLISECOND:  # no end has a finer stamp: it may be of this very moment
                 reference.pass_until(death)
         elif letters != "BT":
             reference.come_to(at, step, is_noticed=letters == "CK")
