@@ -16,6 +16,7 @@ APSCHEDULER4 := $(VENV)-bench-apscheduler4
 WORKERS ?= 2
 MINUTES ?= 10
 ARGS ?=
+FAST ?= not slow and not soak and not program
 
 BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check
@@ -38,9 +39,9 @@ test: check ## run every check and every test
 	$(call heading,tests)
 	$(PYTEST)
 
-test-fast: check ## run every check, and the tests that are not slow: under a minute
+test-fast: check ## run every check, and the tests that take no time: about a minute
 	$(call heading,fast tests)
-	$(PYTEST) -m "not slow and not soak"
+	$(PYTEST) -m "$(FAST)"
 
 soak: $(VENV)/.dev-ready ## run the soak tests, each for MINUTES minutes (default 10)
 	$(call heading,soak tests of $(MINUTES) minutes each)

@@ -84,6 +84,7 @@ async def a_day_with_everything(host: SimulatedHost, path: Path) -> None:
     await scheduler.stop()
 
 
+@pytest.mark.slow
 async def test_a_trace_of_a_day_with_everything_satisfies_every_property(tmp_path: Path) -> None:
     """SPEC 7.6: the trace is the durable log, and the checker derives the rest itself."""
     path = tmp_path / "traced.db"
