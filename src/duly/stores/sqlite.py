@@ -29,11 +29,8 @@ from duly.stores.tracing import Tracing
 from duly.stores.worker import Worker, WriterThread
 
 DEFAULT_HISTORY: Final = 100_000
-CHECKPOINT_PAGES: Final = 8_000
-"""The WAL is folded into the file about every 32 MB, so that a tick of many tasks does not pay for it repeatedly."""
-
-CACHE_KIB: Final = 32 * 1024
-"""Pages that SQLite may keep in memory, so that a large initialize() does not write and read them again and again."""
+CHECKPOINT_PAGES: Final = 8_000  # the WAL is folded in about every 32 MB; a tick of many tasks pays for it rarely
+CACHE_KIB: Final = 32 * 1024  # so that a large initialize() does not write and read its pages again and again
 
 _stores: "weakref.WeakSet[SqliteStore]" = weakref.WeakSet()
 _left_open: list[sqlite3.Connection] = []
@@ -82,6 +79,9 @@ class SqliteStore:
         self._holder: dict[str, Any] | None = None  # the scheduler that opened it, until it is closed
         _stores.add(self)
 
+    def __repr__(self) -> str:
+        return f"SqliteStore({self.path!r})"
+
     @property
     def history(self) -> int:
         """How many run records are kept."""
@@ -90,9 +90,6 @@ class SqliteStore:
     @history.setter
     def history(self, records: int) -> None:
         self._statements.history = records
-
-    def __repr__(self) -> str:
-        return f"SqliteStore({self.path!r})"
 
     # --- the port ----------------------------------------------------------------------------------------------------
 
@@ -154,8 +151,11 @@ class SqliteStore:
         if self._lock is None:
             return self._open_memory()
         check_place(self.path)
-        if not is_being_created(self.path):  # otherwise the lock tells by whom
+        try:
             self._found_version = self._recognise()
+        except StoreError:
+            if not self._lock.path.exists():  # otherwise it tells whether somebody makes the file just now
+                raise
         self._lock.acquire(as_datetime(at, UTC))
         try:
             # Once more, now that nobody else can create it in between.
