@@ -2,7 +2,7 @@
 
 scheduler, initialization, options           the shell's front: lifecycle, one call after the other
 loop, life, journal, execution, runs         its engine: waits, decides, commits, runs callbacks
-clock, host, reports, sink                   its surroundings: time, threads, where events go
+clock, host, reports, sink, observing        its surroundings: time, threads, where events and the trace go
 core/       pure decisions: cron, occurrences, task states, resolution, agenda
 stores/     durability: the Store protocol, SQLite
 formal/     the observable trace, the properties it must satisfy, and the checker

@@ -68,17 +68,21 @@ class SystemClock:
 
     async def sleep_until(self, instant: int, wake: asyncio.Event) -> None:
         """Wait on the event loop's timer."""
-        seconds = (instant - self.now()) / MICROSECONDS
-        if wake.is_set() or seconds <= 0:
-            await breathe()
-            return
-        # Not asyncio.timeout(): it wakes its task by cancelling it, and a task that is being cancelled means, to the
-        # loop, that the event loop is being torn down.
-        timer = asyncio.get_running_loop().call_later(seconds, wake.set)
-        try:
-            await wake.wait()
-        finally:
-            timer.cancel()
+        await doze((instant - self.now()) / MICROSECONDS, wake)
+
+
+async def doze(seconds: float, wake: asyncio.Event) -> None:
+    """Return after so many seconds of the event loop's own time, or as soon as `wake` is set."""
+    if wake.is_set() or seconds <= 0:
+        await breathe()
+        return
+    # Not asyncio.timeout(): it wakes its task by cancelling it, and a task that is being cancelled means, to the
+    # loop, that the event loop is being torn down.
+    timer = asyncio.get_running_loop().call_later(seconds, wake.set)
+    try:
+        await wake.wait()
+    finally:
+        timer.cancel()
 
 
 SLICE_SECONDS: Final = 0.005

@@ -5,7 +5,8 @@ import time
 from datetime import tzinfo
 from zoneinfo import ZoneInfo
 
-MICROSECONDS = 1_000_000
+from duly.clock import doze
+from duly.core.moments import MICROSECONDS
 
 
 class AcceleratedClock:
@@ -32,12 +33,4 @@ class AcceleratedClock:
 
     async def sleep_until(self, instant: int, wake: asyncio.Event) -> None:
         """Wait for a real timer of a fraction of the time."""
-        seconds = (instant - self.now()) / MICROSECONDS / self.speed
-        if wake.is_set() or seconds <= 0:
-            await asyncio.sleep(0)
-            return
-        timer = asyncio.get_running_loop().call_later(seconds, wake.set)
-        try:
-            await wake.wait()
-        finally:
-            timer.cancel()
+        await doze((instant - self.now()) / MICROSECONDS / self.speed, wake)

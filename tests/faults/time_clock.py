@@ -8,7 +8,7 @@ import asyncio
 import time
 from datetime import tzinfo
 
-from duly.clock import SystemClock
+from duly.clock import SystemClock, doze
 from duly.core.moments import MICROSECONDS, Instant
 
 
@@ -44,12 +44,4 @@ class AcceleratedClock:
 
     async def sleep_until(self, instant: int, wake: asyncio.Event) -> None:
         """Wait on the event loop's timer, which counts seconds of the world."""
-        seconds = (instant - self.now()) / MICROSECONDS / self.factor
-        if wake.is_set() or seconds <= 0:
-            await asyncio.sleep(0)
-            return
-        timer = asyncio.get_running_loop().call_later(seconds, wake.set)
-        try:
-            await wake.wait()
-        finally:
-            timer.cancel()
+        await doze((instant - self.now()) / MICROSECONDS / self.factor, wake)
