@@ -12,7 +12,7 @@ import struct
 import subprocess
 import sys
 import termios
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
@@ -135,6 +135,16 @@ class Service:
     def send(self, number: signal.Signals) -> None:
         """Send a signal."""
         self._process.send_signal(number)
+
+    @contextlib.contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Alive, but doing nothing meanwhile: what changes in its files was changed by somebody else."""
+        self.send(signal.SIGSTOP)
+        os.waitpid(self.pid, os.WUNTRACED)
+        try:
+            yield
+        finally:
+            self.send(signal.SIGCONT)
 
     def stop_reading(self) -> None:
         """Close the pipe that the log goes into."""

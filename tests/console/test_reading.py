@@ -39,9 +39,10 @@ def test_a_live_store_is_read_while_its_scheduler_runs(tmp_path: Path) -> None:
     write_target(tmp_path, '[("backup", "* * * * *", endless, timedelta(0))]')
     with Service("tasks.py", "--store", "state.db", folder=tmp_path) as service:
         service.expect("TaskRunStarted")
-        before = fingerprint(tmp_path)
-        snapshot = read_store(tmp_path / "state.db")
-        assert fingerprint(tmp_path) == before
+        with service.frozen():
+            before = fingerprint(tmp_path)
+            snapshot = read_store(tmp_path / "state.db")
+            assert fingerprint(tmp_path) == before
         assert "state.db-wal" in before
     holder = snapshot.holder
     assert (holder.alive, holder.pid) == (True, service.pid)

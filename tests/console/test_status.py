@@ -53,10 +53,11 @@ def test_a_running_scheduler_is_healthy(tmp_path: Path) -> None:
     )
     with Service("tasks.py", "--store", "state.db", folder=tmp_path) as service:
         service.expect("TaskRunFailed")
-        before = fingerprint(tmp_path)
-        shown = duly("status", "--store", "state.db", folder=tmp_path)
-        told = duly("status", "--store", "state.db", "--json", folder=tmp_path)
-        assert fingerprint(tmp_path) == before
+        with service.frozen():
+            before = fingerprint(tmp_path)
+            shown = duly("status", "--store", "state.db", folder=tmp_path)
+            told = duly("status", "--store", "state.db", "--json", folder=tmp_path)
+            assert fingerprint(tmp_path) == before
     assert (shown.code, shown.err) == (0, "")
     lines = shown.out.splitlines()
     assert lines[0] == str(tmp_path / "state.db")
