@@ -55,6 +55,7 @@ DOORKEEPERS: dict[tuple[str, str], str] = {
     ("clock.py", "time"): "it is the clock: everybody else asks it",
     ("host.py", "chance"): "it draws the identifier of a scheduler; the simulated host counts instead",
     ("runs.py", "threads"): "blocking callbacks run in daemon threads of our own",
+    ("stores/lockfile.py", "threads"): "the loop, the writer thread and forks take turns at its descriptor",
     ("stores/worker.py", "threads"): "one writer thread owns the one read-write connection",
 }
 

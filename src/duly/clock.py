@@ -85,6 +85,9 @@ async def doze(seconds: float, wake: asyncio.Event) -> None:
         timer.cancel()
 
 
+SHORTEST_SLEEP_SECONDS: Final = 1e-6
+"""As short as the system can: a few dozen microseconds."""
+
 SLICE_SECONDS: Final = 0.005
 """How long the scheduler keeps the event loop to itself before it lets others work."""
 
@@ -92,6 +95,15 @@ SLICE_SECONDS: Final = 0.005
 async def breathe() -> None:
     """Let everything else on the event loop have its turn."""
     await asyncio.sleep(0)
+
+
+def give_way() -> None:
+    """Let another thread have the interpreter, in the middle of a burst.
+
+    Each time the event loop looks for I/O it lets go of the interpreter's lock and has it again before a thread that
+    waits for it can wake up; and each time that thread starts to wait anew. Only a moment of real sleep hands it over.
+    """
+    time.sleep(SHORTEST_SLEEP_SECONDS)
 
 
 async def in_slices(clock: Clock, steps: Iterable[T], *, unwatched: int = 64) -> T | None:

@@ -3,14 +3,15 @@
 import asyncio
 import inspect
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import timedelta
 from typing import Final
 
-from duly.clock import SLICE_SECONDS, Clock, breathe
+from duly.clock import SLICE_SECONDS, Clock, breathe, give_way
+from duly.core.batch import Starts
 from duly.core.moments import MICROSECONDS
 from duly.core.registration import Kind
-from duly.core.task import Start, Task
+from duly.core.task import Task
 from duly.host import Host
 from duly.runs import Pool, Run, inside
 
@@ -20,6 +21,9 @@ LAUNCHED_TOGETHER_MAX: Final = 64
 Those that return without waiting are gone before the next begin, so that a burst never holds thousands of coroutines,
 tasks and contexts, and the collector does not go through all of them, again and again, to find that they live.
 """
+
+LAUNCHED_BEFORE_GIVING_WAY: Final = 128
+"""Callbacks between two moments in which the writer's thread may have the interpreter."""
 
 
 class Execution:
@@ -33,9 +37,11 @@ class Execution:
         run_timeout: timedelta | None,
         owner: object,
         scheduler_key: int,
-        record: Callable[[Run, BaseException | None], None],
+        succeeded: Callable[[Run], None],
+        failed: Callable[[Run, BaseException], None],
         recorded: Callable[[], Awaitable[None]],
         tearing_down: Callable[[], bool],
+        is_writing: Callable[[], bool],
         ends_are_heard: Callable[[], bool],
     ) -> None:
         self.runs: dict[Task, Run] = {}
@@ -51,9 +57,11 @@ class Execution:
         self._timeout = run_timeout
         self._owner = owner
         self._key = scheduler_key
-        self._record = record
+        self._succeeded = succeeded
+        self._failed = failed
         self._recorded = recorded
         self._tearing_down = tearing_down
+        self._is_writing = is_writing
         self._ends_are_heard = ends_are_heard
         self._measures = False  # somebody may want to hear how long runs took
         self._appointed = asyncio.Event()
@@ -64,17 +72,22 @@ class Execution:
         """How many blocking callbacks may begin."""
         return self._pool.size - self._threads_used
 
-    def admit(self, granted: Sequence[Start]) -> list[Run]:
+    def admit(self, granted: Starts) -> list[Run]:
         """Starts are durable: from here on they are running, and stop() waits for them."""
         elapsed, owner, key = self._clock.elapsed(), self._owner, self._key
         self._measures = self._ends_are_heard()
-        admitted = [Run(task, number, grounds, owner, elapsed) for task, number, grounds in granted]
-        for run in admitted:
-            task = run.task
-            self.runs[task] = run
-            task.written_by = key
-            if run.kind is Kind.THREAD:
-                self._threads_used += 1
+        admitted: list[Run] = []
+        for block in granted.blocks:
+            grounds = block.grounds
+            runs = [
+                Run(task, number, grounds, owner, elapsed) for number, task in enumerate(block.tasks, block.first_run)
+            ]
+            self.runs.update(zip(block.tasks, runs, strict=True))
+            for task in block.tasks:
+                task.written_by = key
+                if task.kind is Kind.THREAD:
+                    self._threads_used += 1
+            admitted += runs
         if admitted:
             self._under_way += len(admitted)
             self.all_returned.clear()
@@ -97,13 +110,16 @@ class Execution:
                 run.work = event_loop.create_task(work)
                 if index % LAUNCHED_TOGETHER_MAX == 0:
                     await breathe()
+            if index % LAUNCHED_BEFORE_GIVING_WAY == 0 and self._is_writing():
+                give_way()
 
-    def release(self, task: Task) -> Run:
-        """A run's end is durable: its task, and its slot, are free."""
-        run = self.runs.pop(task)
-        if run.kind is Kind.THREAD:
-            self._threads_used -= 1
-        return run
+    def release(self, runs: Iterable[Run]) -> None:
+        """Their ends are durable: their tasks, and their slots, are free."""
+        forget = self.runs.pop
+        for run in runs:
+            forget(run.task)
+            if run.kind is Kind.THREAD:
+                self._threads_used -= 1
 
     # --- one run -----------------------------------------------------------------------------------------------------
 
@@ -171,7 +187,10 @@ class Execution:
         run.ended = True
         if self._measures or error is not None:
             run.duration_ms = (self._clock.elapsed() - run.begun) * 1000
-        self._record(run, error)
+        if error is None:
+            self._succeeded(run)
+        else:
+            self._failed(run, error)
         self._under_way -= 1
         if not self._under_way:
             self.all_returned.set()

@@ -11,9 +11,8 @@ from duly.clock import in_slices
 from duly.core.agenda import Agenda
 from duly.core.moments import Instant, as_datetime, minute_of
 from duly.core.record import read_alike
-from duly.core.registration import Kind, Registration, read_registrations, snapshot
+from duly.core.registration import STEP_TASKS, Kind, Registrations, reading_registrations, snapshot
 from duly.core.resolution import (
-    STEP_TASKS,
     Resolution,
     configuration,
     difference,
@@ -105,8 +104,8 @@ class Initialization:
     async def perform(self, previous: "asyncio.Future[None] | None") -> None:
         """Validate; wait for the calls before; then load, resolve and replace, or leave everything as it was."""
         try:
-            registrations: list[Registration] = []
-            await self._through(map(registrations.append, read_registrations(snapshot(self._argument))))
+            registrations = Registrations()
+            await self._through(reading_registrations(snapshot(self._argument), registrations), unwatched=1)
             if previous is not None:
                 await asyncio.shield(previous)
             if self._scheduler._loop is None:
@@ -137,7 +136,7 @@ class Initialization:
 
     # --- the first ---------------------------------------------------------------------------------------------------
 
-    async def _first(self, registrations: list[Registration]) -> Loop:
+    async def _first(self, registrations: Registrations) -> Loop:
         scheduler = self._scheduler
         self._sink.emit(SchedulerInitializationStarted(len(registrations)))
         scheduler._open_calls.pop(self._call, None)
@@ -204,7 +203,7 @@ class Initialization:
 
     # --- observed ----------------------------------------------------------------------------------------------------
 
-    def _watch(self, stored: dict[str, Task], registrations: list[Registration], zone: tzinfo) -> Snapshot | None:
+    def _watch(self, stored: dict[str, Task], registrations: Registrations, zone: tzinfo) -> Snapshot | None:
         """Begin to observe, if that is wanted: with what durable state says about the tasks that are there already."""
         scheduler = self._scheduler
         scheduler._observer = None
@@ -218,7 +217,7 @@ class Initialization:
                 hint="set TZ to a zone name such as Europe/Berlin",
                 cause=cause,
             ) from cause
-        kinds = {each.name: each.kind for each in registrations}
+        kinds = dict(zip(registrations.names, registrations.kinds, strict=True))
         registers = registers_of(stored.values(), self._runs, kinds, zone_name(zone))
         monitor = Monitor(registers) if scheduler._monitor else None
         scheduler._observer = Observer(monitor, self._violated)
@@ -266,7 +265,7 @@ class Initialization:
 
     # --- those after it ----------------------------------------------------------------------------------------------
 
-    async def _again(self, loop: Loop, registrations: list[Registration]) -> None:
+    async def _again(self, loop: Loop, registrations: Registrations) -> None:
         agenda = loop.agenda
         self._sink.emit(SchedulerReinitializationStarted(len(registrations)))
         zone, old_zone = self._clock.zone(), agenda.zone
@@ -285,7 +284,7 @@ class Initialization:
         skipped = len(resolution.preserved)
         self._sink.emit(SchedulerReinitializationCompleted(len(registrations), len(registrations) - skipped, skipped))
 
-    async def _change(self, loop: Loop, registrations: list[Registration], zone: tzinfo) -> Resolution:
+    async def _change(self, loop: Loop, registrations: Registrations, zone: tzinfo) -> Resolution:
         """Compare, commit, put in force; nothing is decided meanwhile; callbacks end, and that is recorded."""
         agenda, journal = loop.agenda, loop.journal
         now = Instant(self._clock.now())
@@ -334,7 +333,7 @@ class Initialization:
 
     async def _resolve(
         self,
-        registrations: list[Registration],
+        registrations: Registrations,
         stored: dict[str, Task],
         now: Instant,
         zone: tzinfo,

@@ -9,7 +9,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 from duly.clock import Clock, breathe
-from duly.core.moments import MICROSECONDS
+from duly.core.batch import Batch, Ends, Returned, Starts
+from duly.core.moments import MICROSECONDS, Instant
 from duly.core.task import Change, Correction, End, Start
 from duly.events import StoreFault, StoreRecovered
 from duly.observing import Observer
@@ -30,7 +31,7 @@ GATHERING_SECONDS_MAX: Final = 0.05
 QUIET_ROUNDS_MAX: Final = 2
 """Rounds of the event loop without an end after which no more are waited for."""
 
-Granted = list[Start] | None
+Granted = Starts | None
 """The starts that are durable; None when the batch was withdrawn before its commit began."""
 
 
@@ -45,8 +46,9 @@ class Journal:
         *,
         first_number: int,
         starts_allowed: Callable[[], bool],
-        ended: Callable[[Sequence[End]], Awaitable[None]],
+        ended: Callable[[Ends], Awaitable[None]],
         more_ends: Callable[[], bool] = lambda: False,
+        starts_follow: Callable[[], bool] = lambda: False,
         observer: Observer | None = None,
         traced: bool = False,
     ) -> None:
@@ -57,15 +59,16 @@ class Journal:
         self._starts_allowed = starts_allowed
         self._ended = ended
         self._more_ends = more_ends
+        self._starts_follow = starts_follow
         self._observer = observer
         self._traced = traced
         self._notes: list[TraceRow] = []
         self._noting = False
-        self._ends: list[End] = []
+        self._ends = Ends()
         self._asked: list[tuple[Sequence[Change], asyncio.Future[Granted]]] = []
         self._work = asyncio.Event()
         self._hurry = asyncio.Event()
-        self._writing = False
+        self._writing = self.at_the_store = False
         self.drained = asyncio.Event()
         """Set when nothing is left to write; who waits for it clears it first."""
         self.impatient = False
@@ -83,9 +86,14 @@ class Journal:
 
     def record(self, end: End) -> None:
         """Have an end written with the next batch."""
+        self._work.set()
+        self._ends.append(end)
+
+    def succeeded(self, run: Returned, at: Instant) -> None:
+        """The same for the end of a callback that returned, of which there are many."""
         if not self._ends:
             self._work.set()
-        self._ends.append(end)
+        self._ends.succeeded(run, at)
 
     def note(self, *row: Any) -> None:
         """Have something observable written to the trace that changes no state; nothing is kept unless it is wanted."""
@@ -171,27 +179,30 @@ class Journal:
     async def _gather(self) -> None:
         """In a burst, while callbacks end with nearly each round of the event loop, let their ends come together.
 
-        Nobody who asks for something waits for them: what is asked is written at once, and they with it.
+        Nobody who asks for something waits for them: what is asked is written at once, and they with it. If that is
+        about to be asked, because the next starts are being decided, they wait for it.
         """
         quiet, until = 0, self._clock.elapsed() + GATHERING_SECONDS_MAX
-        while quiet < QUIET_ROUNDS_MAX and not self._asked and not self.impatient and self._more_ends():
+        while not self._asked and not self.impatient and len(self._ends) >= BURST_ENDS_MIN:
             known = len(self._ends)
-            if not BURST_ENDS_MIN <= known < GATHERED_ENDS_MAX or self._clock.elapsed() >= until:
+            comes_more = known < GATHERED_ENDS_MAX and quiet < QUIET_ROUNDS_MAX and self._more_ends()
+            if not (comes_more or self._starts_follow()) or self._clock.elapsed() >= until:
                 break
             await breathe()
             quiet = 0 if len(self._ends) > known else quiet + 1
 
     async def _write_next(self) -> None:
-        ends, self._ends = self._ends[:BATCH_CHANGES_MAX], self._ends[BATCH_CHANGES_MAX:]
+        ends, self._ends = self._ends.divided(BATCH_CHANGES_MAX)
         asked, self._asked = self._asked, []
-        batch: list[Change] = list(ends)
+        parts: list[Sequence[Change]] = [ends]
         granted: list[tuple[Sequence[Change], asyncio.Future[Granted]]] = []
         for changes, answer in asked:
             if self._starts_allowed() or isinstance(changes[0], Correction):
-                batch.extend(changes)
+                parts.append(changes)
                 granted.append((changes, answer))
             elif not answer.done():
                 answer.set_result(None)  # a stop overtook it before its commit began (SPEC 4.3)
+        batch = Batch(parts)
         notes, self._notes = self._notes, []
         self._noting = bool(notes)
         rows = self._observer.rows_of(batch, notes) if self._observer is not None else []
@@ -216,6 +227,7 @@ class Journal:
         while True:
             attempts += 1
             try:
+                self.at_the_store = True
                 refusals = await self._store.write(batch, number, trace)
             except Exception as fault:
                 self.fault = fault
@@ -230,15 +242,17 @@ class Journal:
                     self._attempted.set()
                     self._sink.emit(StoreRecovered("write", attempts))
                 return {refusal.start.run for refusal in refusals}
+            finally:
+                self.at_the_store = False
             self._hurry.clear()
             await self._clock.sleep_until(self._clock.now() + int(backoff * MICROSECONDS), self._hurry)
             backoff = min(2 * backoff, LONGEST_IMPATIENT_SECONDS if self.impatient else LONGEST_BACKOFF_SECONDS)
 
 
-def _granted(changes: Sequence[Change], refused: set[int]) -> list[Start]:
-    if not refused and isinstance(changes, list) and isinstance(changes[0], Start):
-        return changes  # as always, unless a store knows better: thousands, all of them starts
-    return [each for each in changes if isinstance(each, Start) and each.run not in refused]
+def _granted(changes: Sequence[Change], refused: set[int]) -> Starts:
+    if not refused and isinstance(changes, Starts):
+        return changes  # as always, unless a store knows better
+    return Starts(each for each in changes if isinstance(each, Start) and each.run not in refused)
 
 
 async def _either(work: "asyncio.Task[Any]", event: asyncio.Event) -> None:

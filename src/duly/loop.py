@@ -8,13 +8,14 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from datetime import timedelta
-from typing import Final
+from typing import Final, cast
 
 from duly.clock import Clock, breathe, in_slices
 from duly.core.agenda import Agenda, Slots, decide
+from duly.core.batch import Ends, Starts, SuccessBlock
 from duly.core.cron import CronExpression
 from duly.core.moments import MICROSECONDS, Instant, Minute, as_datetime
-from duly.core.task import Correction, End, Running, Task, TaskState, Withdrawn, corrected, fail, succeed
+from duly.core.task import Correction, End, Running, Task, TaskState, Withdrawn, fail, succeed
 from duly.events import ClockJumped, PollCompleted, PollingStarted, PollingStopped, PollStarted
 from duly.execution import Execution
 from duly.host import Host
@@ -29,16 +30,14 @@ from duly.stores.port import Store
 CHUNK_STARTS_MAX: Final = 5_000
 """Starts of one commit. It bounds how many are durable but not yet called when the process dies."""
 
-LARGE_CHUNK_STARTS: Final = 500
-"""So many starts at once, and others have their turn before the next ones are decided."""
+LARGE_CHUNK: Final = 500
+"""So many tasks asked at once, and others have their turn before the next ones are."""
 
 STEP_MICROSECONDS: Final = 1 * MICROSECONDS
 """A wall clock that moved this much more, or less, than time passed has been stepped."""
 
 SETTLED_TOGETHER: Final = 64
 """Durable ends that are settled without a pause, as of one and the same moment."""
-
-_new: Final = tuple.__new__  # what the constructor of a named tuple calls, without the call around it
 
 
 class Loop(Life):
@@ -83,6 +82,7 @@ class Loop(Life):
             starts_allowed=self._may_start,
             ended=self._settle,
             more_ends=lambda: not self.execution.all_returned.is_set(),
+            starts_follow=lambda: self._deciding,
             observer=observer,
             traced=traced,
         )
@@ -97,14 +97,18 @@ class Loop(Life):
             run_timeout=run_timeout,
             owner=owner,
             scheduler_key=scheduler_key,
-            record=self._record_end,
+            succeeded=self._record_success,
+            failed=self._record_failure,
             recorded=self._recorded,
             tearing_down=lambda: self.tearing_down,
+            is_writing=lambda: self.journal.at_the_store,
             ends_are_heard=self._reports.ends_are_heard,
         )
         self._strays: dict[str, Run] = {}
         """Runs whose declaration has been withdrawn, by name: whoever takes the name waits for them."""
         self._owes = False
+        self._deciding = False
+        """A chunk of starts is durable, and the next is being decided."""
         self._closing = False
         self._abandoned = False
         self._stepped_back = False
@@ -227,11 +231,10 @@ class Loop(Life):
             self._see(now)
 
     async def _correct(self, now: Instant) -> None:
-        minute = self.agenda.minute(now)
-        too_far = any(corrected(task.state, now, minute, task.delay) is not task.state for task in self.agenda.tasks())
-        if too_far:
-            await self.journal.commit([Correction(now, minute)])
-            self.agenda.correct(now)
+        if await in_slices(self._clock, self.agenda.too_far_ahead(now), unwatched=1):
+            await self.journal.commit([Correction(now, self.agenda.minute(now))])
+            # The same to whatever ends meanwhile, before or after: it is already so in the store.
+            await in_slices(self._clock, self.agenda.correct(now), unwatched=1)
 
     @contextlib.asynccontextmanager
     async def held(self) -> AsyncIterator[None]:
@@ -282,19 +285,22 @@ class Loop(Life):
                         break
                     self._next_run += len(decision.starts)
                     commit = self.journal.submit(decision.starts) if decision.starts else None
+                    self._deciding = False
                     await self.execution.launch(launching)
                     launching = []
-                    granted = await commit if commit is not None else []
+                    granted = await commit if commit is not None else Starts()
                     if granted is None:
                         break
                     self.agenda.apply(decision, granted)
                     launching = self.execution.admit(granted)
+                    self._deciding = bool(launching)
                 evaluated += decision.evaluated
                 executed += len(granted)
                 self._reports.starts(granted, self.agenda, self.active_since)
-                if len(granted) >= LARGE_CHUNK_STARTS:
-                    await breathe()  # between what so many cost after their commit, and deciding as many again
+                if decision.evaluated >= LARGE_CHUNK:
+                    await breathe()  # between what so many cost, started or not, and asking as many again
         finally:
+            self._deciding = False
             # Durable starts are called whatever happens here, unless the event loop itself is going away.
             if not self.tearing_down:
                 await self.execution.launch(launching)
@@ -302,77 +308,98 @@ class Loop(Life):
 
     # --- settling ----------------------------------------------------------------------------------------------------
 
-    def _record_end(self, run: Run, error: BaseException | None) -> None:
-        """A callback is over: its end goes to the journal."""
-        now, task, grounds = self._clock.now(), run.task, run.grounds
-        # In whole milliseconds, but never before its start: runs that end together share one state, and one statement.
-        at = now - now % 1000
-        if at < grounds.at:
-            at = min(now, grounds.at)
-        if self._closing:
-            self.wake.set()  # it may have been the last one
-        if error is None:
-            self.journal.record(_new(End, (task, run.number, grounds, at, None, None, 0)))
-            return
-        state, at = task.state, Instant(at)
+    def _record_success(self, run: Run) -> None:
+        """A callback returned: its end goes to the journal."""
+        self.journal.succeeded(run, self._end_of(run))
+
+    def _record_failure(self, run: Run, error: BaseException) -> None:
+        """A callback failed: the same, with what it raised and when it is tried again."""
+        at, task, state = self._end_of(run), run.task, run.task.state
         retry_at, failures = None, 0
         if isinstance(state, Running):
             after = fail(state, at, task.delay)
             retry_at, failures = after.pending_retry_until, after.failures
-        self.journal.record(End(task, run.number, grounds, at, error_text(error), retry_at, failures))
+        self.journal.record(End(task, run.number, run.grounds, at, error_text(error), retry_at, failures))
+
+    def _end_of(self, run: Run) -> Instant:
+        """When it is over: in whole milliseconds, so that runs share an end, a state and a statement."""
+        if self._closing:
+            self.wake.set()  # it may have been the last one
+        now, started_at = self._clock.now(), run.grounds.at
+        at = now - now % 1000  # but never before its start
+        return Instant(at if at >= started_at else min(now, started_at))
 
     async def _recorded(self) -> None:
         """Wait, not for long, until what was recorded is durable."""
         self.journal.drained.clear()
         await self._clock.sleep_until(self._clock.now() + MICROSECONDS, self.journal.drained)
 
-    async def _settle(self, ends: Sequence[End]) -> None:
+    async def _settle(self, ends: Ends) -> None:
         """Ends are durable: their tasks may start again."""
         await in_slices(self._clock, self._settling(ends), unwatched=1)
         if self._owes or self.agenda.waiting:
             self._owes = False
             self.wake.set()
 
-    def _settling(self, ends: Sequence[End]) -> Iterator[None]:
-        agenda, release = self.agenda, self.execution.release
-        tell = self._reports.ends_are_heard()
+    def _settling(self, ends: Ends) -> Iterator[None]:
+        for block in ends.blocks:
+            if isinstance(block, SuccessBlock):
+                yield from self._settling_successes(block)
+            else:
+                run, now = self.execution.runs[block.task], Instant(self._clock.now())
+                self.execution.release((run,))
+                self._settle_failure(run, block, now)
+                yield
+
+    def _settling_successes(self, block: SuccessBlock) -> Iterator[None]:
+        agenda, at, tell = self.agenda, block.at, self._reports.ends_are_heard()
         before: TaskState | None = None
         after: TaskState | None = None
-        at: Instant | None = None
-        expression: CronExpression | None = None
-        now, until = Instant(self._clock.now()), Instant(0)
-        for index, end in enumerate(ends, 1):
-            task, _, _, ended_at, error, _, _ = end
-            state = task.state
-            run = release(task)
-            if state is before and ended_at == at and error is None and task.expression is expression and now < until:
-                # States are values: who started and ended together, and owes nothing together, shares one.
-                assert after is not None
-                task.state = after
-            elif isinstance(state, Running):
-                if error is not None:
-                    task.state = fail(state, ended_at, task.delay)
-                elif state is before and ended_at == at and after is not None:
+        for first in range(0, len(block.runs), SETTLED_TOGETHER):
+            runs = cast(list[Run], block.runs[first : first + SETTLED_TOGETHER])
+            self.execution.release(runs)
+            now = Instant(self._clock.now())
+            self._stepped_back |= at > now
+            expression: CronExpression | None = None
+            for run in runs:
+                task = run.task
+                state = task.state
+                if state is before and task.expression is expression:
+                    # States are values: who started and ended together, and owes nothing together, shares one.
+                    assert after is not None
                     task.state = after
+                elif isinstance(state, Running):
+                    if state is not before or after is None:
+                        before, after = state, succeed(state, at)
+                    task.state = after
+                    owes = agenda.review(task, now)
+                    self._owes |= owes
+                    expression = None if owes else task.expression
                 else:
-                    task.state = after = succeed(state, ended_at)
-                    before, at = state, ended_at
-                owes = agenda.review(task, now)
-                self._owes |= owes or error is not None
-                self._stepped_back |= ended_at > now
-                expression = None if owes or error is not None else task.expression
-                until = agenda.minute_ends(now)
-            elif self._strays.get(task.name) is run:
-                del self._strays[task.name]
-                if run.successor is not None:
-                    run.successor.predecessor_runs = False
-                    self._owes |= agenda.review(run.successor, now)
-            if tell or error is not None:
-                self._reports.end(run, end, agenda.zone)
-            if index % SETTLED_TOGETHER == 0:
-                yield
-                now = Instant(self._clock.now())
-        yield
+                    self._settle_stray(run, now)
+            if tell:
+                for run in runs:
+                    self._reports.end(run, End(run.task, run.number, run.grounds, at), agenda.zone)
+            yield
+
+    def _settle_failure(self, run: Run, end: End, now: Instant) -> None:
+        task, state = end.task, end.task.state
+        if isinstance(state, Running):
+            task.state = fail(state, end.at, task.delay)
+            self.agenda.review(task, now)
+            self._owes = True
+            self._stepped_back |= end.at > now
+        else:
+            self._settle_stray(run, now)
+        self._reports.end(run, end, self.agenda.zone)
+
+    def _settle_stray(self, run: Run, now: Instant) -> None:
+        """The run of a withdrawn declaration is over: whoever has its name need not wait any more."""
+        if self._strays.get(run.task.name) is run:
+            del self._strays[run.task.name]
+            if run.successor is not None:
+                run.successor.predecessor_runs = False
+                self._owes |= self.agenda.review(run.successor, now)
 
     # --- re-initialisation -------------------------------------------------------------------------------------------
 

@@ -1,11 +1,11 @@
 """What is said about starts and ends once they are durable: decisions and outcomes, as events."""
 
 import traceback
-from collections.abc import Sequence
 from datetime import datetime, tzinfo
 from typing import Final
 
 from duly.core.agenda import Agenda
+from duly.core.batch import Starts
 from duly.core.moments import Instant, Minute, as_datetime, begin
 from duly.core.task import AwaitingRetry, Cause, End, Grounds, Start, lateness_threshold
 from duly.events import (
@@ -34,16 +34,13 @@ class Reports:
         started_at, due_time = _local(run.started_at, zone), _local(begin(due), zone)
         self._sink.emit(TaskRunOverdue(run.task.name, started_at, due_time))
 
-    def starts(self, granted: Sequence[Start], agenda: Agenda, active_since: Instant) -> None:
+    def starts(self, granted: Starts, agenda: Agenda, active_since: Instant) -> None:
         """Tell of a durable chunk of starts, in their order."""
         zone = agenda.zone
         threshold = lateness_threshold(agenda.size)
         tell = self._sink.wants(TaskRunStarted)
-        if not tell:
-            # Grounds are shared by all that are as punctual.
-            distinct = {id(start.grounds): start.grounds for start in granted}
-            if all(_lateness(grounds, active_since) <= threshold for grounds in distinct.values()):
-                return
+        if not tell and all(_lateness(block.grounds, active_since) <= threshold for block in granted.blocks):
+            return
         seen = None
         for start in granted:
             if tell:

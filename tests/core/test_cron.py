@@ -3,6 +3,7 @@
 import pickle
 import sys
 import tracemalloc
+from calendar import monthrange
 from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import FrozenInstanceError
@@ -315,6 +316,7 @@ def test_an_expression_that_matches_now_and_then_is_welcome(text: str) -> None:
         ("0 0 * * 5-7", "write 0,5-6"),
         ("0 0 * * 6-7", "write 0,6"),
         ("0 0 * * 0-7", "write 0-6"),
+        ("0 0 * * 1-7", "write 0,1-6"),
         ("0 22-2 * * *", "write 0-2,22-23 if it is meant to wrap around"),
         ("0 0 * * 5-0", "write 0,5-6 if it is meant to wrap around"),
     ],
@@ -425,6 +427,52 @@ def test_huge_input_fails_after_a_few_calls_and_with_a_short_message(text: str, 
     assert len(error.details["reason"]) < 200
     assert len(str(error.__cause__)) < 200
     assert len(error.details.get("hint", "")) < 200
+
+
+@pytest.mark.parametrize(
+    ("text", "reason", "hint"),
+    [
+        (
+            "1-" * 30 + " * * * *",
+            "contains '1-1-1-1-1-1-1-1-1-1-…', which is no range",
+            "a range is two numbers and a '-'",
+        ),
+        ("9" * 30 + " * * * *", "value 99999999999999999999… is out of range 0-59", None),
+        ("* * * jan" + "-" * 34 + "feb *", "contains names", "write 1 for jan and 2 for feb"),
+        ("* * * jan" + "-" * 35 + "feb *", "contains names", "write 1 for jan"),
+    ],
+)
+def test_of_a_long_element_the_beginning_is_told(text: str, reason: str, hint: str | None) -> None:
+    """SPEC 6.1: a reason stays readable: 20 characters of a text are quoted, and 40 searched for names."""
+    error = refused(text)
+    assert (error.details["reason"], error.details.get("hint")) == (reason, hint)
+
+
+@pytest.mark.parametrize("month", range(1, 13))
+@pytest.mark.parametrize("day", [29, 30, 31])
+def test_a_day_that_its_month_never_has_is_refused_and_no_other(day: int, month: int) -> None:
+    """SPEC 6.3: an expression that can never match is rejected; a leap year has every day."""
+    text = f"0 0 {day} {month} *"
+    if day <= monthrange(2024, month)[1]:
+        assert parse_cron(text).next_after(datetime(2024, 1, 1, tzinfo=UTC)).day == day
+    else:
+        assert refused(text).details["field"] == "day"
+
+
+@pytest.mark.parametrize("element", ["", "61", "x", "1-", "5-4"])
+@pytest.mark.parametrize("before", [0, 1, 2, 600])
+def test_the_first_bad_element_is_named_however_long_the_list(element: str, before: int) -> None:
+    """SPEC 6.1: long lists are read in another way, to the same end."""
+    short = ",".join([*["1"] * min(before, 2), element, "2", "99"])
+    long = ",".join([*["1"] * before, element, *["2"] * 1_200, "99"])
+    expected, found = refused(f"{short} * * * *"), refused(f"{long} * * * *")
+    assert found.details["reason"] == expected.details["reason"]
+    assert found.details.get("hint") == expected.details.get("hint")
+
+
+def test_a_long_list_that_is_right_is_read_to_its_end() -> None:
+    """SPEC 6.1: input of any length."""
+    assert parse_cron(",".join(["1"] * 1_200 + ["59"]) + " * * * *").minutes == (1, 59)
 
 
 @pytest.fixture

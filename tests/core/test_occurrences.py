@@ -249,17 +249,17 @@ def test_a_fixed_offset_is_a_zone() -> None:
 
 
 class HandMade(tzinfo):
-    """A zone after PEP 495, written by a user: +1 h until 1 June 2025, 01:00 UTC, then `after`."""
+    """A zone after PEP 495, written by a user: +1 h until `turn`, 1 June 2025, 01:00 UTC, then `after`."""
 
     TURN = datetime(2025, 6, 1, 1, 0)
 
-    def __init__(self, after: timedelta) -> None:
-        self._before, self._after = timedelta(hours=1), after
+    def __init__(self, after: timedelta, turn: datetime = TURN) -> None:
+        self._before, self._after, self._turn = timedelta(hours=1), after, turn
 
     def utcoffset(self, when: datetime | None) -> timedelta:
         assert when is not None
         wall = when.replace(tzinfo=None, fold=0)
-        last_before, first_after = self.TURN + self._before, self.TURN + self._after
+        last_before, first_after = self._turn + self._before, self._turn + self._after
         if wall < min(last_before, first_after):
             return self._before
         if wall >= max(last_before, first_after):
@@ -268,10 +268,10 @@ class HandMade(tzinfo):
 
     def fromutc(self, when: datetime) -> datetime:
         utc = when.replace(tzinfo=None)
-        if utc < self.TURN:
+        if utc < self._turn:
             return (utc + self._before).replace(tzinfo=self)
         wall = utc + self._after
-        return wall.replace(tzinfo=self, fold=int(wall < self.TURN + self._before))
+        return wall.replace(tzinfo=self, fold=int(wall < self._turn + self._before))
 
     def dst(self, when: datetime | None) -> None:
         return None
@@ -304,6 +304,14 @@ def test_a_zone_of_the_users_own_making_works() -> None:
         at("2025-06-01T02:01", skips_half_a_minute),
     )
     assert not every.matches(at("2025-06-01T02:00:45", skips_half_a_minute))
+    # 02:00:01 becomes 02:30:01: 02:00 has begun, and that is all that is asked of an occurrence
+    for moment in (timedelta(seconds=1), timedelta(microseconds=1)):
+        takes_the_rest_of_a_minute = HandMade(timedelta(minutes=90), turn=HandMade.TURN + moment)
+        assert every.matches(at("2025-06-01T02:00:00", takes_the_rest_of_a_minute))
+        assert_same(
+            every.next_after(at("2025-06-01T01:59:00", takes_the_rest_of_a_minute)),
+            at("2025-06-01T02:00", takes_the_rest_of_a_minute),
+        )
     # 02:00:00 becomes 01:58:50: 01:59 has begun once more, and is the second copy also where its seconds are new
     repeats_a_minute_and_more = HandMade(timedelta(minutes=58, seconds=50))
     assert not every.matches(at("~2025-06-01T01:59:20", repeats_a_minute_and_more))
@@ -362,7 +370,7 @@ def test_naive_moments_on_the_first_and_last_day_of_the_calendar_have_left_it() 
             every.next_after(edge)
         with pytest.raises(CronCalculationError):
             every.previous_before(edge)
-        assert not every.matches(edge)
+        assert every.matches(edge) is False
     inside = datetime(9999, 12, 29, 12, 0)
     assert every.next_after(inside) == inside + MINUTE
     assert every.previous_before(inside) == inside - MINUTE
@@ -387,6 +395,7 @@ def test_the_calendar_ends_with_the_last_minute_that_utc_can_name(zone: tzinfo) 
     assert_same(every.previous_before(datetime.max.replace(tzinfo=zone)), last)
     assert_same(every.next_after(last - MINUTE), last)
     assert every.matches(last)
+    assert every.matches(LAST.replace(tzinfo=zone)) is (offset >= timedelta(0))
     with pytest.raises(CronCalculationError):
         every.next_after(last)
     with pytest.raises(CronCalculationError):
@@ -421,6 +430,9 @@ def test_minutes_outside_the_calendar_are_an_error() -> None:
     assert occurrences.latest_until(every, first, UTC) == first
     assert occurrences.next_after(every, first, UTC) == first + 60
     assert occurrences.latest_until(parse_cron("1 0 1 1 *"), first, UTC) is None
+    # From the last year but one into the last, and from the second into the first.
+    assert yearly.next_after(datetime(MAXYEAR - 1, 2, 1, tzinfo=UTC)) == datetime(MAXYEAR, 1, 1, tzinfo=UTC)
+    assert parse_cron("0 0 31 12 *").previous_before(datetime(2, 1, 1, tzinfo=UTC)) == datetime(1, 12, 31, tzinfo=UTC)
     with pytest.raises(CronCalculationError, match="no occurrence until the end of the year 9999"):
         occurrences.next_after(yearly, last, UTC)
     for outside in (last + 60, first - 60, 10**18, -(10**18), 10**30):

@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from duly.core.moments import LAST_INSTANT, Instant
-from duly.core.record import FIELDS, Stored, read_records
+from duly.core.record import FIELDS, Alike, Records, Stored, read_records
 from duly.core.task import AwaitingRetry, AwaitingRun, Cause, Running, TaskState
 from duly.errors import (
     InvalidCronExpressionError,
@@ -167,6 +167,12 @@ def test_any_moment_of_the_calendar_is_read(field: str, value: int) -> None:
     assert state_of(SUCCEEDED, **{field: value}) is not None
 
 
+@pytest.mark.parametrize("value", [-62_135_596_800, -60, 0, LAST_INSTANT // SECOND])
+def test_any_minute_of_the_calendar_may_have_been_served(value: int) -> None:
+    """SPEC 6.3: the first and the last one included."""
+    assert state_of(SUCCEEDED, served_through=value).served_through == value
+
+
 # --- sharing ---------------------------------------------------------------------------------------------------------
 
 
@@ -311,6 +317,7 @@ def test_a_name_stored_twice_is_refused() -> None:
         FAILED | {"failures": 0},
         FAILED | {"last_failure_at": None},
         FAILED | {"pending_retry_until": None},
+        FAILED | {"pending_retry_until": None, "failures": 1},
         NEW | {"pending_retry_until": NEAR},
         RERUNNING | {"failures": 0},
         RUNNING | {"run": None},
@@ -452,6 +459,82 @@ def test_reading_is_lazy() -> None:
     assert seen == []
     next(records)
     assert seen == [0]
+
+
+# --- as few that are alike -------------------------------------------------------------------------------------------
+
+BLOCKS = [
+    Alike((1, 2, 3), ("a", "b", "c"), row(NEW)[2:]),
+    Alike((5,), ("d",), row(FAILED)[2:]),
+    Alike((8, 9), ("e", "f"), row(RUNNING)[2:]),
+]
+ROWS = [
+    tuple(row(record, generation=generation, name=name))
+    for record, generation, name in (
+        (NEW, 1, "a"),
+        (NEW, 2, "b"),
+        (NEW, 3, "c"),
+        (FAILED, 5, "d"),
+        (RUNNING, 8, "e"),
+        (RUNNING, 9, "f"),
+    )
+]
+
+
+def test_blocks_of_records_are_a_sequence_of_rows() -> None:
+    """Store port: who reads them row by row sees no blocks."""
+    records = Records(BLOCKS)
+    assert len(records) == len(ROWS)
+    assert list(records) == ROWS
+    assert [records[index] for index in range(-6, 6)] == ROWS + ROWS
+    for outside in (-7, 6, 7):
+        with pytest.raises(IndexError):
+            records[outside]
+    for part in (slice(1, 5), slice(None, None, -1), slice(-2, None), slice(3, 3)):
+        assert records[part] == ROWS[part]
+    assert len(Records([])) == 0
+    assert list(Records([])) == []
+
+
+def test_blocks_of_records_say_what_their_rows_say() -> None:
+    """SPEC 5.5: the same tasks, in the same order."""
+    assert list(read_records(Records(BLOCKS))) == list(read_records(ROWS))
+
+
+@pytest.mark.parametrize(("generations", "names"), [((1, 2), ("a",)), ((1,), ("a", "b"))])
+def test_a_block_of_more_names_than_generations_or_fewer_is_a_defect(
+    generations: tuple[int, ...], names: tuple[str, ...]
+) -> None:
+    """SPEC 5.5: of a store that hands over half a record; nothing of it is left out in silence."""
+    records = Records([Alike(generations, names, row(NEW)[2:])])
+    with pytest.raises(ValueError, match="argument"):
+        list(read_records(records))
+    with pytest.raises(ValueError, match="argument"):
+        list(records)
+
+
+@pytest.mark.parametrize(
+    "blocks",
+    [
+        [((1, 2), ("a", "a"))],
+        [((1,), ("a",)), ((2, 3), ("b", "a"))],
+        [((1, 2, 3), ("a", "", "a"))],
+        [((1, 2), ("a", b"b"))],
+        [((1, 2), ("a", None))],
+        [((1, "2"), ("a", "b"))],
+        [((1, None), ("a", "b"))],
+        [((1,), ("a",)), ((2, 3.0), ("b", ""))],
+    ],
+)
+def test_of_records_in_blocks_the_first_bad_one_is_raised(blocks: list[tuple[Any, Any]]) -> None:
+    """SPEC 5.5: with the same error as row by row."""
+    rest = row(NEW)[2:]
+    together = Records([Alike(generations, names, rest) for generations, names in blocks])
+    by_itself = refusal(*list(together))
+    with pytest.raises(type(by_itself)) as caught:
+        list(read_records(together))
+    assert str(caught.value) == str(by_itself)
+    assert caught.value.details == by_itself.details
 
 
 def test_moments_are_integers_of_microseconds() -> None:

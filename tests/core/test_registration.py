@@ -238,6 +238,22 @@ def test_any_other_delay_is_fine(delay: timedelta, milliseconds: int) -> None:
     assert read(good(delay=delay))[0].delay == milliseconds
 
 
+class OddDelay(timedelta):
+    """A duration of somebody's own library: no other equals it, and no dictionary takes it."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+
+def test_a_delay_may_be_of_a_class_of_its_own() -> None:
+    """SPEC 1.2: a `timedelta` it is, whatever else it can or cannot do."""
+    delays = [OddDelay(seconds=1), timedelta(seconds=2), OddDelay(seconds=3), timedelta(seconds=2)]
+    found = read(*(good(name=f"t{n}", delay=delay) for n, delay in enumerate(delays)))
+    assert [each.delay for each in found] == [1_000, 2_000, 3_000, 2_000]
+
+
 # --- the order of the checks -----------------------------------------------------------------------------------------
 
 SHAPE = good(delay=None)

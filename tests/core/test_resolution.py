@@ -2,15 +2,24 @@
 
 from collections.abc import Iterable, Iterator
 from datetime import UTC, timedelta, tzinfo
-from itertools import count
+from itertools import count, pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from duly.core.moments import Minute, minute_of
-from duly.core.registration import Registration, read_registrations
-from duly.core.resolution import Resolution, configuration, difference, resolve, what_is_dropped
+from duly.core.registration import STEP_TASKS, Kind, Registration, read_registrations
+from duly.core.resolution import (
+    Resolution,
+    configuration,
+    difference,
+    in_force,
+    resolve,
+    taking_over,
+    what_is_dropped,
+)
 from duly.core.task import AwaitingRetry, AwaitingRun, Interrupted, Running, Task, TaskState, Withdrawn
 from tests.core.helpers import BERLIN, at, in_a_thread, minute, on_the_loop, states, task
 
@@ -82,6 +91,20 @@ def test_nothing_declared_and_nothing_stored_changes_nothing() -> None:
     result = resolved([], [])
     assert not result.changes_tasks
     assert result.first_changed() is None
+
+
+@pytest.mark.parametrize(
+    ("declared", "changes"), [(("a", "b"), False), (("a", "b", "new"), True), (("a",), True), (("b", "a"), False)]
+)
+def test_one_task_that_is_new_or_orphaned_is_a_change(declared: tuple[str, ...], changes: bool) -> None:
+    """SPEC 5.6: stored and declared sets differ."""
+    stored = [task(name, "* * * * *", SERVED) for name in ("a", "b")]
+    assert resolved(minutely(*declared), stored).changes_tasks is changes
+
+
+def test_one_task_that_is_overridden_is_a_change() -> None:
+    """SPEC 5.6: so do their configurations."""
+    assert resolved(minutely("a", delay_ms=6_000), [task("a", "* * * * *", SERVED)]).changes_tasks
 
 
 def test_an_empty_declaration_orphans_all() -> None:
@@ -383,3 +406,87 @@ def test_resolving_goes_in_steps() -> None:
     assert isinstance(steps, Iterator)
     assert sum(1 for _ in steps) >= 4
     assert minute_of(NOW, UTC) == THIS
+
+
+def test_no_step_is_long_and_few_are_short() -> None:
+    """Architecture: whether they are new, preserved, overridden or orphaned, about so many tasks a step."""
+    stored = [task(f"kept{n}", "* * * * *", SERVED) for n in range(500)]
+    stored += [task(f"changed{n}", "0 3 * * *", SERVED) for n in range(500)]
+    stored += [task(f"gone{n}", "* * * * *", SERVED) for n in range(500)]
+    declared = minutely(*(f"{kind}{n}" for kind in ("kept", "changed", "new") for n in range(500)))
+
+    class Asked(dict[str, Task]):
+        """Counts how many of those declared have been looked up."""
+
+        count = 0
+
+        def get(self, name: str, default: Any = None) -> Any:
+            self.count += 1
+            return super().get(name, default)
+
+    asked = Asked({each.name: each for each in stored})
+    numbers = count(1)
+    progress = [
+        (asked.count, len(result.added), len(result.orphaned))
+        for result in resolve(declared, asked, now=NOW, zone=UTC, new_generations=lambda: next(numbers))
+    ]
+    assert progress[-1] == (1_500, 500, 500)
+    for earlier, later in pairwise([(0, 0, 0), *progress]):
+        assert all(after - before <= STEP_TASKS for before, after in zip(earlier, later, strict=True))
+    # Those that are declared, those that get a generation, and those that are stored are gone through once each.
+    assert len(progress) <= (1_500 + 1_000 + 1_500) / STEP_TASKS + 6
+
+
+# --- what is in force afterwards -------------------------------------------------------------------------------------
+
+
+def test_loaded_tasks_take_over_what_their_registrations_say() -> None:
+    """SPEC 4.2: the newest callbacks; and all of them, however many steps it takes."""
+    stored = {f"t{n}": task(f"t{n}", "* * * * *", SERVED) for n in range(3 * STEP_TASKS)}
+    declared = minutely(*stored)
+    steps = resolve(declared, stored, now=NOW, zone=UTC, new_generations=lambda: 1)
+    for result in taking_over(steps):
+        assert all(each.callback is in_a_thread for each, _ in result.preserved)
+    assert len(result.preserved) == len(stored)
+    for registration, each in zip(declared, stored.values(), strict=True):
+        assert (each.callback, each.kind) == (in_a_thread, Kind.THREAD)
+        assert each.name is registration.name  # one text for both
+
+
+def test_all_that_is_declared_is_in_force() -> None:
+    """SPEC 5.1, 5.4: preserved records are not rewritten; those that are new name the scheduler that wrote them."""
+    kept, changed, gone = (task(name, "* * * * *", SERVED) for name in ("kept", "changed", "gone"))
+    stored = {each.name: each for each in (gone, kept, changed)}
+    declared = minutely("new", "kept") + declare(("changed", "0 3 * * *", timedelta(seconds=5)))
+    result = resolved(declared, stored.values())
+    found = list(in_force(result, stored, 7))
+    assert [(each.name, each.expression.text, each.written_by) for each in found] == [
+        ("kept", "* * * * *", 0),
+        ("new", "* * * * *", 7),
+        ("changed", "0 3 * * *", 7),
+    ]
+    assert found[0] is kept
+
+
+def test_tasks_that_are_all_kept_come_in_the_order_of_the_store() -> None:
+    """Their rows lie in it on disk, those of one expression together, whatever order they are declared in."""
+    stored = {name: task(name, "* * * * *", SERVED) for name in ("a", "b", "c")}
+    result = resolved(minutely("c", "new", "a", "b"), stored.values())
+    assert [each.name for each in in_force(result, stored, 7)] == ["a", "b", "c", "new"]
+    part = {name: stored[name] for name in ("a", "b")}
+    result = resolved(minutely("b"), part.values())
+    assert [each.name for each in in_force(result, part, 7)] == ["b"]
+
+
+def test_what_is_preserved_reads_like_a_list_of_pairs() -> None:
+    """Each task with its registration."""
+    stored = [task(name, "* * * * *", SERVED) for name in ("a", "b", "c")]
+    declared = minutely("a", "b", "c")
+    preserved = resolved(declared, stored).preserved
+    pairs = list(zip(stored, declared, strict=True))
+    assert len(preserved) == 3
+    assert list(preserved) == pairs
+    assert (preserved[1], preserved[-1], preserved[1:]) == (pairs[1], pairs[-1], pairs[1:])
+    assert preserved == pairs
+    assert preserved != pairs[:2]
+    assert (preserved == 3) is False

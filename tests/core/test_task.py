@@ -13,6 +13,7 @@ from duly.core.task import (
     AwaitingRetry,
     AwaitingRun,
     Cause,
+    End,
     Grounds,
     Interrupted,
     Owed,
@@ -420,6 +421,7 @@ def test_a_new_task_may_owe_this_minute_and_an_overriding_one_keeps_the_mark(mar
         ("15:00", "15:00"),
         ("15:01", "12:00"),
         ("23:59", "12:00"),
+        ("15:00:01", "12:00"),  # in a zone whose minutes begin between ours
     ],
 )
 @pytest.mark.parametrize(
@@ -454,6 +456,7 @@ def test_a_pending_retry_never_lies_further_ahead_than_its_delay(state: TaskStat
     after = corrected(state, NOW, NOON, Delay(delay))
     assert not isinstance(after, AwaitingRun | Withdrawn)
     assert after.pending_retry_until == at(f"2025-06-15T{expected}")
+    assert (after is state) is (after == state)
 
 
 @pytest.mark.parametrize(
@@ -474,6 +477,7 @@ def test_a_resumption_never_lies_further_ahead_than_its_wait(
     after = corrected(state, NOW, NOON, Delay(delay))
     assert isinstance(after, Interrupted)
     assert after.resume_at == at(f"2025-06-15T{expected}")
+    assert (after is state) is (after == state)
 
 
 @pytest.mark.parametrize(("known_since", "mark"), [("12:00", "11:59"), ("15:00", "14:59"), ("15:01", "11:59")])
@@ -523,6 +527,16 @@ def test_a_withdrawn_task_owes_nothing_for_ever(state: Withdrawn, now: Instant) 
 def test_lateness_is_tolerated_in_proportion_to_the_number_of_tasks(tasks: int, seconds: float) -> None:
     """000 R1, SPEC 7.5: 60 s × max(1, tasks/10,000)."""
     assert lateness_threshold(tasks) == int(seconds * SECOND)
+
+
+def test_an_end_without_an_error_succeeded_and_leaves_nothing_pending() -> None:
+    """SPEC 3.4: success clears the retry, and the failures in a row."""
+    grounds = grounds_for(waits(), Owed(NOON, NOON), NOW, NOON)
+    assert grounds is not None
+    a = Task(1, "a", parse_cron("* * * * *"), Delay(0), waits(), on_the_loop, Kind.LOOP)
+    end = End(a, 7, grounds, NOW)
+    assert (end.error, end.pending_retry_until, end.failures) == (None, None, 0)
+    assert end.number == end.run == 7
 
 
 def test_a_task_says_what_it_is() -> None:

@@ -1,7 +1,8 @@
 """A scheduler as a process of its own on a disk that misbehaves: full, failing, slow; it says what it sees, in lines.
 
 Run as a module: `python -m tests.faults.disk_program STORE RUNS SECONDS`. Its clock runs 60 times faster; it lives
-until so many runs are on record, or for so many seconds, then stops. It exits with 0: how it went is in its words.
+until so many runs are on record, for so many seconds, or until SIGTERM, then stops. It exits with 0: how it went is in
+its words.
 """
 
 import asyncio
@@ -9,6 +10,7 @@ import contextlib
 import json
 import logging
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -59,7 +61,8 @@ async def _beat() -> None:
 async def _live(store: str, runs: int, seconds: float) -> None:
     logging.getLogger("duly").setLevel(logging.CRITICAL)
     clock = AcceleratedClock(NOON, 0.0, SPEED)  # the same for every life of a store
-    recorded: asyncio.Queue[Event] = asyncio.Queue()
+    recorded: asyncio.Queue[Event | None] = asyncio.Queue()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, recorded.put_nowait, None)
 
     def hear(event: Event) -> None:
         _hear(event)
@@ -81,7 +84,8 @@ async def _live(store: str, runs: int, seconds: float) -> None:
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             for _ in range(runs):
-                await recorded.get()
+                if await recorded.get() is None:
+                    break
     try:
         await scheduler.stop()
         say("stopped")

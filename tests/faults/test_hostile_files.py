@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -10,8 +11,9 @@ from pathlib import Path
 import pytest
 
 import duly
+from duly.console.owners import others_with_power_over
+from tests.console.program import Service, environment
 from tests.console.program import duly as run_duly
-from tests.console.program import environment
 from tests.faults.load_program import DELAY
 from tests.faults.record import record
 from tests.stores.helpers import change, contents, without_privileges
@@ -99,7 +101,7 @@ registrations = [("a", "0 0 1 1 *", nothing, timedelta(minutes=1))]
 
 
 @pytest.mark.slow
-def test_a_target_or_store_in_the_hands_of_others_is_used_with_a_warning(tmp_path: Path) -> None:
+def test_a_target_in_the_hands_of_others_is_used_with_a_warning(tmp_path: Path) -> None:
     """Decided in SECURITY.md: warn, once, on standard error; the output for programs stays clean."""
     target = tmp_path / "tasks.py"
     target.write_text(TARGET)
@@ -118,6 +120,48 @@ def test_a_target_or_store_in_the_hands_of_others_is_used_with_a_warning(tmp_pat
         assert "is owned by another user (uid 12345)" in foreign.err
         checks += 1
     record("hostile, files", checks=checks)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["of another user", "that everybody may write"])
+def test_a_store_in_the_hands_of_others_is_used_with_a_warning(tmp_path: Path, how: str) -> None:
+    """Decided in SECURITY.md: the same for a store, by whoever runs a scheduler on it; its mode stays as it is."""
+    (tmp_path / "tasks.py").write_text(TARGET)
+    store = tmp_path / "store.db"
+    asyncio.run(_store_at(store))
+    if how == "of another user":
+        if os.geteuid() != 0:
+            pytest.skip("only root can give a file away; the test of owners alone needs no root")
+        os.chown(store, 12345, 12345)
+        expected = "is owned by another user (uid 12345)"
+    else:
+        store.chmod(0o666)
+        expected = "can be changed by every user (mode 0666)"
+    mode = store.stat().st_mode
+    with Service("tasks.py", "--store", str(store), folder=tmp_path) as service:
+        service.expect("ProgramReady")
+        service.send(signal.SIGTERM)
+        outcome = service.end()
+    assert outcome.code == 0, outcome.err
+    assert outcome.err.count(f"{expected}, who can so change what runs when") == 1
+    assert store.stat().st_mode == mode
+    record("hostile, files", checks=2)
+
+
+def test_a_file_is_in_good_hands_if_its_owner_is_who_asks_or_root(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the warnings rest on, for every user: also where nobody may give files away."""
+    file = tmp_path / "file"
+    file.touch(0o600)
+    assert others_with_power_over(file) is None
+    if os.geteuid() == 0:
+        monkeypatch.setattr(os, "geteuid", lambda: 4242)
+        assert others_with_power_over(file) is None, "root can change everything anyway"
+        os.chown(file, 12345, -1)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: 4242)
+    assert others_with_power_over(file) == f"is owned by another user (uid {file.stat().st_uid})"
 
 
 def test_a_store_of_someone_else_that_may_not_be_written_is_refused(tmp_path: Path) -> None:

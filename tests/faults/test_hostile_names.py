@@ -126,29 +126,62 @@ async def test_a_name_of_a_megabyte_is_a_name(tmp_path: Path, lines: list[str]) 
     record("hostile, task names", names=1, longest_bytes=len(MEGABYTE.encode()))
 
 
+def _shown(folder: Path, commands: list[list[str]]) -> None:
+    """Each of these commands does its work, and nothing it shows can act on a terminal."""
+    for command in commands:
+        outcome = run_duly(*command, folder=folder)
+        asked = " ".join(command)[:100]
+        # 0 and 1 are answers; all else would mean that the command was not even understood.
+        assert outcome.code in (0, 1), (asked, outcome.err[-2000:])
+        assert outcome.out, asked
+        assert "Traceback" not in outcome.err, outcome.err[-2000:]
+        for text in (outcome.out, outcome.err):
+            assert not FORBIDDEN.search(text), (asked, FORBIDDEN.findall(text)[:10])
+
+
+def _target(folder: Path, names: list[str]) -> str:
+    """A file that declares them, in one more way than the store has them."""
+    tasks = "".join(f"    ({name!r}, '5 * * * *', nothing, timedelta(0)),\n" for name in names)
+    begin = "from datetime import timedelta\nasync def nothing(): ...\n"
+    (folder / "tasks.py").write_text(f"{begin}registrations = [\n{tasks}]\n", encoding="utf-8")
+    return "tasks.py"
+
+
 @pytest.mark.slow
 async def test_every_command_shows_hostile_names_without_being_moved_by_them(tmp_path: Path) -> None:
     """Nothing reaches the terminal that could act on it; as JSON they are equal to what was declared."""
-    store = tmp_path / "store.db"
-    names = list(NAMES.values())
-    await _a_life(store, names)
-    commands: list[list[str]] = [
-        ["status", "--store", str(store)],
-        ["history", "--store", str(store)],
-        ["health", "--store", str(store)],
-        ["verify", str(store)],
-        ["next", "--store", str(store)],
-        *(["explain", "--store", str(store), "--", name] for name in list(NAMES.values())[:3]),
+    store, names = str(tmp_path / "store.db"), list(NAMES.values())
+    await _a_life(Path(store), names)
+    target = _target(tmp_path, names)
+    day = ["--from", "2025-06-02", "--to", "2025-06-03"]
+    commands = [
+        *(["status", "--store", store], ["history", "--store", store], ["verify", store], ["trace", "export", store]),
+        *(["explain", "--store", store, "--at", "2025-06-02T12:01", "--", name] for name in names[:3]),
+        *(["plan", target, "--store", store], ["next", target], ["next", "--merged", target]),
+        *(["simulate", target, *day], ["simulate", target, *day, "--fail", "*=30%"], ["check", "--", *names]),
     ]
-    for command in commands:
-        outcome = run_duly(*command, folder=tmp_path)
-        assert outcome.code in (0, 1, 2), (command, outcome.err)
-        assert "Traceback" not in outcome.err, outcome.err
-        for text in (outcome.out, outcome.err):
-            assert not FORBIDDEN.search(text), (command, FORBIDDEN.findall(text))
-    told = run_duly("status", "--json", "--store", str(store), folder=tmp_path).json
+    _shown(tmp_path, commands)
+    told = run_duly("status", "--json", "--store", store, folder=tmp_path).json
     assert {task["task"] for task in told["tasks"]} == set(names)
     record("hostile, task names", names=len(names), commands=len(commands) + 1)
+
+
+@pytest.mark.slow
+async def test_every_command_copes_with_a_name_of_a_megabyte(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Shown whole or cut short, but shown; as JSON it is the name that was declared."""
+    caplog.set_level(logging.CRITICAL, logger="duly")  # of no use by the megabyte
+    store, names = str(tmp_path / "store.db"), [MEGABYTE, "small", "other"]
+    await _a_life(Path(store), names)
+    target = _target(tmp_path, names)
+    commands = [
+        *(["status", "--store", store], ["history", "--store", store, "--limit", "3"], ["verify", store]),
+        *(["explain", "--store", store, "--at", "2025-06-02T12:01", "small"], ["plan", target, "--store", store]),
+        *(["next", target, "-n", "1"], ["simulate", target, "--from", "2025-06-02T00:00", "--to", "2025-06-02T01:00"]),
+    ]
+    _shown(tmp_path, commands)
+    told = run_duly("status", "--json", "--store", store, folder=tmp_path).json
+    assert {task["task"] for task in told["tasks"]} == set(names)
+    record("hostile, task names", names=1, longest_bytes=len(MEGABYTE.encode()), commands=len(commands) + 1)
 
 
 @pytest.mark.parametrize("name", ["", "nul\0", "lone \ud800 surrogate"])

@@ -4,7 +4,8 @@ from datetime import datetime
 
 from duly.core.moments import Delay, Instant, instant_of
 from duly.formal.monitor import Monitor
-from duly.formal.trace import BT, IE, IS, RE, RG, RS, SS, WK, Event
+from duly.formal.trace import BT, CK, IE, IS, RE, RG, RS, SS, WK, Event
+from duly.formal.verdicts import Violation
 from tests.formal.story import story
 
 
@@ -18,6 +19,11 @@ class Judge:
     def __init__(self) -> None:
         self._monitor = Monitor()
         self._seq = 0
+
+    @property
+    def last(self) -> Violation:
+        """What was found last."""
+        return self._monitor.violations[-1]
 
     def show(self, event: Event) -> list[str]:
         self._seq += 1
@@ -82,3 +88,123 @@ def test_the_third_start_in_a_row_waits() -> None:
     monitor = Monitor()
     found = [each for event in story("IS IE Due RS Crash IS IE RS Crash IS IE RS") for each in monitor.step(event)]
     assert [each.property for each in found] == ["S2"]
+
+
+# --- slots ------------------------------------------------------------------------------------------------------------
+
+
+def with_slots(*places: str, max_concurrency: int | None = None, threads: int | None = None) -> Judge:
+    """Hourly tasks named 1, 2, ..., half a minute before noon."""
+    judge = Judge()
+    moment = at("2025-01-01T11:59:30Z")
+    judge.show(BT(0, moment, "boot", 0))
+    judge.show(IS(0, moment, 1))
+    for number, place in enumerate(places, 1):
+        judge.show(RG(0, moment, str(number), number, "new", "0 * * * *", Delay(60_000), "UTC", moment, place))
+    assert judge.show(IE(0, moment, 1, len(places), "", "restart", max_concurrency, threads, "UTC")) == []
+    return judge
+
+
+def shown(judge: Judge, *moments: str) -> list[str]:
+    """What wake-ups at these moments of the hour after noon show."""
+    return [found for moment in moments for found in judge.wake(at(f"2025-01-01T12:{moment}Z"))]
+
+
+def started(judge: Judge, number: int, moment: str) -> list[str]:
+    return judge.show(RS(0, at(f"2025-01-01T12:{moment}Z"), str(number), number, number, "cron", 0))
+
+
+def ended(judge: Judge, number: int, moment: str) -> list[str]:
+    return judge.show(RE(0, at(f"2025-01-01T12:{moment}Z"), str(number), number, number, True))
+
+
+def test_one_thread_is_a_slot() -> None:
+    """A pool of one that nobody uses is no reason to be late."""
+    judge = with_slots("thread", threads=1)
+    assert shown(judge, "00:00", "01:00") == []
+    assert shown(judge, "01:00.000001") == ["R1"]
+
+
+def test_the_bound_runs_from_when_a_thread_is_free() -> None:
+    """SPEC 3.10: who waits for a thread has its minute from then on, whatever else was free."""
+    judge = with_slots("thread", "thread", threads=1)
+    assert started(judge, 1, "00:00") == []
+    assert shown(judge, "01:00", "02:00", "02:30") == []
+    assert ended(judge, 1, "02:40") == []
+    assert shown(judge, "03:39", "03:40") == []
+    assert shown(judge, "03:40.000001") == ["R1"]
+
+
+def test_who_needs_no_thread_does_not_wait_for_one() -> None:
+    """A coroutine has its minute from noon on, although a thread became free later."""
+    judge = with_slots("thread", "loop", threads=1)
+    assert started(judge, 1, "00:00") == []
+    assert ended(judge, 1, "00:50") == []
+    assert shown(judge, "01:00") == []
+    assert shown(judge, "01:00.000001") == ["R1"]
+
+
+def test_the_bound_runs_from_when_a_slot_is_free() -> None:
+    """`max_concurrency`: the same for all, wherever they run."""
+    for place in ("loop", "thread"):
+        judge = with_slots("loop", place, max_concurrency=1, threads=1)
+        assert started(judge, 1, "00:00") == []
+        assert shown(judge, "01:00", "02:00", "02:30") == []
+        assert ended(judge, 1, "02:40") == []
+        assert shown(judge, "03:39", "03:40") == []
+        assert shown(judge, "03:40.000001") == ["R1"]
+
+
+def test_a_slot_that_was_free_all_along_gives_no_new_minute() -> None:
+    """Of two slots one was free: the end of a run changes nothing for those that wait."""
+    for threads, places in ((None, ("loop", "loop")), (2, ("thread", "thread"))):
+        limit = 2 if threads is None else None
+        judge = with_slots(*places, max_concurrency=limit, threads=threads)
+        assert started(judge, 1, "00:00") == []
+        assert ended(judge, 1, "00:50") == []
+        assert shown(judge, "01:00") == []
+        assert shown(judge, "01:00.000001") == ["R1"]
+
+
+def test_a_thread_is_given_back_once() -> None:
+    """After one run has come and gone a pool of one is full again with the next."""
+    judge = with_slots("thread", "thread", "thread", threads=1)
+    assert started(judge, 1, "00:00") == []
+    assert ended(judge, 1, "00:20") == []
+    assert started(judge, 2, "00:30") == []
+    assert shown(judge, "01:00", "02:00", "03:00") == []
+
+
+def test_a_crash_frees_all_slots() -> None:
+    """SPEC 3.7: what ran is gone, and with it the threads that it held."""
+    for place in ("loop", "thread"):
+        judge = with_slots(place, place, max_concurrency=1, threads=1)
+        assert started(judge, 1, "00:00") == []
+        moment = at("2025-01-01T12:00:30Z")
+        for event in (BT(0, moment, "again", 0), IS(0, moment, 2), IE(0, moment, 2, 2, "", "restart", 1, 1, "UTC")):
+            assert judge.show(event) == []
+        assert shown(judge, "01:00", "01:30") == []
+        assert sorted(shown(judge, "01:30.000001")) == ["R1", "R2"]
+
+
+def test_a_slot_that_was_free_later_is_free_when_the_clock_has_gone_back() -> None:
+    """SPEC 2.5: it has been free ever since, so the bound does not wait for that moment to come again."""
+    for place in ("loop", "thread"):
+        judge = with_slots(place, place, max_concurrency=1 if place == "loop" else None, threads=1)
+        assert started(judge, 1, "00:00") == []
+        assert ended(judge, 1, "00:10") == []
+        assert judge.show(CK(0, at("2025-01-01T07:59:30Z"), at("2025-01-01T12:00:20Z"))) == []
+        assert judge.wake(at("2025-01-01T08:00:00Z")) == []
+        assert judge.wake(at("2025-01-01T08:01:00Z")) == []
+        assert judge.wake(at("2025-01-01T08:01:00.000001Z")) == ["R1", "R1"]
+
+
+def test_a_tie_between_a_due_minute_and_a_retry_is_told_as_due() -> None:
+    """SPEC 3.5: the minute takes the retry's place."""
+    judge = Judge()
+    judge.boot(at("2025-01-01T11:59:30Z"), 1, cron="* * * * *")
+    assert judge.show(RS(0, at("2025-01-01T12:00:00Z"), "x", 1, 1, "cron", 0)) == []
+    assert judge.show(RE(0, at("2025-01-01T12:00:00Z"), "x", 1, 1, False)) == []  # its retry comes at 12:01
+    assert shown(judge, "01:00", "02:00") == []
+    assert shown(judge, "02:00.000001") == ["R1"]
+    assert judge.last.sentence == "owed (due) for 60 s and not started; the bound is 60 s"

@@ -4,7 +4,7 @@ from itertools import product
 
 import pytest
 
-from duly.formal.formulas import NEUTRAL, STRONG, WEAK, Evaluation, judge, read
+from duly.formal.formulas import NEUTRAL, STRONG, WEAK, Evaluation, formula, judge, read
 from duly.formal.properties import Value
 from tests.formal.story import letters_of
 
@@ -22,9 +22,16 @@ from tests.formal.story import letters_of
         ("G b", "a b b", "011"),
         ("F b", "b a a", "100"),
         ("Hold(a, c)", "b a b c b", "01100"),
+        ("Hold(a ∧ b → a, a)", "b a", "11"),
+        ("Hold(a, b → c)", "a b a b+c", "1110"),
         ("a → b", "a b c", "011"),
         ("¬a ∧ b ∨ c", "a b c", "011"),
         ("a ∨ b ∧ ¬a", "a b c", "110"),
+        ("a → b → c", "d a a+b", "110"),  # to the right: a → (b → c); the other way the first would be false
+        ("a S b S c", "b c a", "011"),
+        ("(a S b) S c", "b c a", "010"),
+        ("a ∧ b → c", "a b a+b", "110"),  # → binds weakest
+        ("a U b ∧ c", "a c b+c", "001"),  # U binds strongest
     ],
 )
 def test_operators(text: str, trace: str, expected: str) -> None:
@@ -55,6 +62,19 @@ def test_verdicts(text: str, trace: str, expected: Value) -> None:
     assert judge(read(text, {}), letters_of(trace)) is expected
 
 
+def test_an_empty_trace_holds_until_it_ends() -> None:
+    """Nothing has happened: nothing is violated, nothing is open."""
+    for text in ("G a", "F a", "a"):
+        assert judge(read(text, {}), []) is Value.HOLDING
+        assert judge(read(text, {}), [], ended=True) is Value.SATISFIED
+
+
+def test_an_operator_that_does_not_exist_is_refused() -> None:
+    """A formula can be built by hand; what it means must be known."""
+    with pytest.raises(ValueError, match="unknown operator 'Z'"):
+        Evaluation(letters_of("a")).at(formula("Z", formula("a")))
+
+
 def test_an_end_decides() -> None:
     assert judge(read("G(a → F b)", {}), letters_of("a"), ended=True) is Value.VIOLATED
     assert judge(read("G(a → F b)", {}), letters_of("a b"), ended=True) is Value.SATISFIED
@@ -64,13 +84,13 @@ def test_strong_implies_neutral_implies_weak() -> None:
     """And what is violated, or satisfied, stays so whatever follows: on all traces of four over two letters."""
     texts = ["G(a → F b)", "a U b", "G(a → X(b W a))", "F(a ∧ Y b)", "G(a → Y(b S a))", "¬(a W b)", "X(a ∨ X b)"]
     for text in texts:
-        formula = read(text, {})
+        always = read(text, {})
         for trace in product(({"a"}, {"b"}, set[str]()), repeat=4):
-            strong, neutral, weak = (Evaluation(trace).at(formula, view)[0] for view in (STRONG, NEUTRAL, WEAK))
+            strong, neutral, weak = (Evaluation(trace).at(always, view)[0] for view in (STRONG, NEUTRAL, WEAK))
             assert strong <= neutral <= weak
-            verdict = judge(formula, trace[:3])
+            verdict = judge(always, trace[:3])
             if verdict in (Value.VIOLATED, Value.SATISFIED):
-                assert judge(formula, trace) is verdict
+                assert judge(always, trace) is verdict
 
 
 def test_g_and_h_are_duals_and_s_has_its_recurrence() -> None:

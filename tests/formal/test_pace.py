@@ -182,6 +182,43 @@ def test_what_is_ordinary_takes_the_fast_way(bounded: bool) -> None:
     assert others < len(rows) // 2
 
 
+@pytest.mark.parametrize("bounded", [False, True])
+@pytest.mark.parametrize("outcomes", ["sss", "fff", "sfs", "fsf"])
+def test_both_ways_agree_at_the_very_instants(outcomes: str, bounded: bool) -> None:
+    """Starts on the minute, ends on the next due one, retries when they ripen, silences of just the bound."""
+    wild = Wild(0, 0.0)
+    wild.events.clear()
+    wild.now = NOON
+    wild.add(BT, "boot", 0)
+    wild.add(IS, 1)
+    for generation, (name, cron) in enumerate((("a", "* * * * *"), ("b", "0,10 * * * *"), ("c", "0 * * * *")), 1):
+        wild.add(
+            RG, name, generation, "new", cron, Delay(60_000), "UTC", Instant(NOON), "loop" if name == "b" else "thread"
+        )
+    wild.add(IE, 1, 3, "", "restart", 3, 2, "UTC")
+    for minute, outcome in enumerate(outcomes * 8):
+        for generation, name in enumerate("abc", 1):
+            wild.runs += 1
+            wild.add(RS, name, generation, wild.runs, "cron", 0)
+            wild.open[name] = (wild.runs, generation)
+        if minute % 3 == 0:
+            wild.now += 60 * SECOND
+        for name in "cba":
+            run, generation = wild.open.pop(name)
+            wild.add(RE, name, generation, run, outcome == "s")
+        wild.now += (0, 60 * SECOND, 90 * SECOND, 90 * SECOND + 1)[minute % 4]
+    stepped, fed = Monitor(bounded=bounded), Monitor(bounded=bounded)
+    rows = [[type(event).__name__, *event] for event in wild.events]
+    for event in wild.events:
+        stepped.step(event)
+    fed.feed(rows)
+    assert everything(fed) == everything(stepped)
+    one_by_one = Monitor(bounded=bounded)
+    for row in rows:
+        one_by_one.feed([row])
+    assert everything(one_by_one) == everything(stepped)
+
+
 def test_a_stranger_that_failed_is_forgotten_either_way() -> None:
     """A run of a task that was never declared: after its end nothing is left of it."""
     wild = Wild(0, 0.0)

@@ -56,7 +56,23 @@ def test_the_documentation_shows_the_fields_of_every_event() -> None:
         assert f"| `{letters}` | {fields} |" in PAGE
 
 
-@pytest.mark.parametrize("text", ["", "G(", "a b", "a ∧", "Hold(a)", "a ? b", "a)"])
-def test_what_is_no_formula_is_refused(text: str) -> None:
-    with pytest.raises((ValueError, IndexError)):
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "something is missing at the end of ''"),
+        ("G(", "something is missing at the end of 'G('"),
+        ("a ∧", "something is missing at the end of 'a ∧'"),
+        ("(a", "')' is missing in '(a'"),
+        ("(a b)", "')' is missing in '(a b)'"),
+        ("Hold(a)", "',' is missing in 'Hold(a)'"),
+        ("Hold a", "'(' is missing in 'Hold a'"),
+        ("Hold(a, b", "')' is missing in 'Hold(a, b'"),
+        ("a b", "'b' is left over in 'a b'"),
+        ("a)", "')' is left over in 'a)'"),
+        ("a ? b", "cannot read ' ? b'"),
+    ],
+)
+def test_what_is_no_formula_is_refused_with_the_reason(text: str, why: str) -> None:
+    with pytest.raises(ValueError) as refused:
         read(text)
+    assert str(refused.value) == why

@@ -10,7 +10,7 @@ from duly.errors import TraceError
 from duly.formal.checking import Report, check
 from duly.formal.monitor import Monitor
 from duly.formal.properties import Value
-from duly.formal.trace import BT, Event, Header, Writer
+from duly.formal.trace import BT, Event, Header, Writer, encode
 from tests.formal.story import story
 
 FIRST_INSTANT = -62_135_596_800 * MICROSECONDS
@@ -138,3 +138,35 @@ def test_a_trace_may_speak_of_the_whole_calendar_and_of_nothing_else(inside: boo
         else:
             with pytest.raises(TraceError, match="no microsecond of the calendar"):
                 judged(b"".join(lines))
+
+
+def test_lines_that_were_encoded_before_are_written_as_they_are() -> None:
+    """A store keeps them; the segment is the same as one of events."""
+    events = story(LIFE)
+    added: list[bytes] = []
+    put: list[bytes] = []
+    one, other = Writer(added.append, Header("s")), Writer(put.append, Header("s"))
+    one.add_all(events)
+    for event in events:
+        other.put(encode(event))
+    assert (other.count, other.hash) == (one.count, one.hash) == (len(events), one.hash)
+    one.seal(clean=True)
+    other.seal(clean=True)
+    assert put == added
+    assert other.following(None) == one.following(None) == Header("s", 2, one.hash, len(events) + 1, None)
+
+
+def test_a_writer_says_which_event_it_expected() -> None:
+    """Numbers have no gaps, from the header's first on."""
+    writer = Writer(lambda _: None, Header("s", 3, "0" * 64, 7, Monitor().snapshot().as_json()))
+    with pytest.raises(ValueError, match=r"^event 9 does not follow 6: seq has no gaps$"):
+        writer.add(BT(9, Instant(0), "boot", 0))
+    writer.add(BT(7, Instant(0), "boot", 0))
+    with pytest.raises(ValueError, match=r"^event 7 does not follow 7: seq has no gaps$"):
+        writer.add(BT(7, Instant(0), "boot", 0))
+
+
+def test_what_json_has_no_word_for_is_never_written() -> None:
+    """A line that other readers refuse would make the whole trace unreadable."""
+    with pytest.raises(ValueError):
+        encode(BT(1, Instant(0), "boot", float("nan")))  # type: ignore[arg-type]

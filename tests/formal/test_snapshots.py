@@ -123,3 +123,34 @@ def test_a_stop_that_completes_too_early_names_the_task_that_runs() -> None:
     monitor = Monitor()
     found = [each for event in story("IS IE Due RS:x REs:x RS:y SS SE", tasks="xy") for each in monitor.step(event)]
     assert [(each.property, each.task) for each in found] == [("S5⁺", "y")]
+
+
+def test_the_registers_of_a_trace_that_has_not_begun() -> None:
+    """A segment after an empty one begins with these; nothing is active, nothing is open, every limit is absent."""
+    assert Monitor().snapshot().as_json() == {
+        "scheduler": {
+            "active": False,
+            "active_since": 0,
+            "boot": "",
+            "boot_at": 0,
+            "booted": False,
+            "clock": 0,
+            "compute_since": 0,
+            "crashed": False,
+            "epoch": 0,
+            "free_threads_since": 0,
+            "free_total_since": 0,
+            "inits": [],
+            "latest": 0,
+            "limit": None,
+            "overlapped": [],
+            "pool": None,
+            "quiet": False,
+            "restart": True,
+            "seq": 0,
+            "stepped_to": None,
+            "stops": [],
+            "zone": "UTC",
+        },
+        "tasks": [],
+    }

@@ -25,6 +25,7 @@ from itertools import count
 from typing import Any, Final
 
 from duly.core.agenda import Agenda, Decision, Group, Wave
+from duly.core.batch import Starts
 from duly.core.moments import Instant, Minute
 from duly.core.registration import Kind
 from duly.core.task import AwaitingRetry, AwaitingRun, Grounds, Interrupted, Running, Start, Task, TaskState, Withdrawn
@@ -384,7 +385,7 @@ def _decision(
     frozen: Frozen, known: dict[str, Task], agenda: Agenda, waves: dict[tuple[Kind, int], tuple[Wave, int]]
 ) -> Decision:
     at, starts, younger = frozen
-    decision = Decision(at, [Start(known[name], run, grounds) for name, run, grounds in starts])
+    decision = Decision(at, Starts(Start(known[name], run, grounds) for name, run, grounds in starts))
     decision.reached = [(kind, wave, goal) for (kind, _), (wave, goal) in waves.items() if goal >= 0]
     for kind, since, text, names in younger:
         decision.younger[Kind(kind), since, agenda._groups[text]] = {known[name]: None for name in names}

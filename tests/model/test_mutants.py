@@ -13,6 +13,7 @@ from duly import loop
 from duly.core import agenda as agenda_module
 from duly.core import resolution, task
 from duly.core.agenda import Agenda, Decision
+from duly.core.batch import Starts
 from duly.core.moments import LAST_INSTANT, Delay, Instant, Minute, after
 from duly.core.registration import Registration
 from duly.core.task import (
@@ -23,7 +24,6 @@ from duly.core.task import (
     Interrupted,
     Owed,
     Running,
-    Start,
     Task,
     TaskState,
 )
@@ -168,7 +168,7 @@ def what_fell_due_inside_a_run_is_not_looked_for(patch: Patch) -> None:
 def a_wave_stays_fresh_for_ever(patch: Patch) -> None:
     right = Agenda.apply
 
-    def apply(agenda: Agenda, decision: Decision, granted: Iterable[Start]) -> None:
+    def apply(agenda: Agenda, decision: Decision, granted: Starts) -> None:
         fresh = {group: dict(group.fresh_waves) for group in agenda._groups.values()}
         right(agenda, decision, granted)
         for group, waves in fresh.items():

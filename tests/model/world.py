@@ -7,10 +7,12 @@ a store that is a dictionary of records, callbacks that end when the search says
 Every step tells the monitor of `duly.formal` what a store would have put on record, and the monitor judges it.
 """
 
+from collections.abc import Iterable
 from datetime import UTC
 from typing import cast
 
 from duly.core.agenda import Agenda, Decision, Slots, decide
+from duly.core.batch import Ends, Starts
 from duly.core.moments import Instant, Minute, minute_of
 from duly.core.record import read_records
 from duly.core.resolution import Resolution, resolve
@@ -172,7 +174,7 @@ class World:
             if decision.starts:
                 self.decision = decision
                 break
-            self.agenda.apply(decision, ())
+            self.agenda.apply(decision, Starts())
 
     def commit(self) -> None:
         """The decision becomes durable, with the clock sample it was made with; the agenda hears of it."""
@@ -201,9 +203,12 @@ class World:
     def end(self, name: str, *, ok: bool) -> None:
         """A callback is over, and its end is durable."""
         run = next(each for each in self.runs.values() if each.task.name == name)
-        ends: list[End] = []
+        ends = Ends()
         standing = _Standing(self, ends)
-        Loop._record_end(cast(Loop, standing), run, None if ok else RuntimeError("failed"))
+        if ok:
+            Loop._record_success(cast(Loop, standing), run)
+        else:
+            Loop._record_failure(cast(Loop, standing), run, RuntimeError("failed"))
         (end,) = ends
         row = self.rows.get(name)
         if row is not None and row.generation == run.task.generation:
@@ -337,21 +342,30 @@ class World:
 class _Standing:
     """What the methods of `Loop` that are used here ask of their object."""
 
-    def __init__(self, world: World, ends: list[End] | None = None) -> None:
+    _end_of = Loop._end_of
+    _settling_successes = Loop._settling_successes
+    _settle_failure = Loop._settle_failure
+    _settle_stray = Loop._settle_stray
+
+    def __init__(self, world: World, ends: Ends | None = None) -> None:
         self.agenda = world.agenda
         self._strays = world.strays
         self._world = world
         self._closing = False
         self._owes = self._stepped_back = False
-        self._ends: list[End] = [] if ends is None else ends
+        self._ends = Ends() if ends is None else ends
         self.execution = self.journal = self._clock = self._reports = self
 
     @property
     def runs(self) -> dict[Task, Run]:
         return self._world.runs
 
-    def release(self, task: Task) -> Run:
-        return self._world.runs.pop(task)
+    def release(self, runs: Iterable[Run]) -> None:
+        for run in runs:
+            del self._world.runs[run.task]
+
+    def succeeded(self, run: Run, at: Instant) -> None:
+        self._ends.succeeded(run, at)
 
     def record(self, end: End) -> None:
         self._ends.append(end)

@@ -6,6 +6,7 @@ share of killed ones among all others; it is told beside the share among all. Ex
 
 import argparse
 import json
+import math
 import random
 import sys
 import time
@@ -15,8 +16,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.faults.record import record
+from tests.mutation.covering import ROOT, Coverage
 from tests.mutation.mutants import Mutant, mutants_of
-from tests.mutation.running import JUDGES, ROOT, SECOND_JUDGES, Coverage, Verdict, judge, warm_up
+from tests.mutation.running import JUDGES, SECOND_JUDGES, judged, warm_up
+from tests.mutation.trials import Verdict
 
 PACKAGES: Final = ("src/duly/core", "src/duly/formal")
 KILLED_MIN: Final = 0.95
@@ -31,24 +34,22 @@ def main() -> int:
     mutants = _chosen(sources, options)
     print(f"{len(mutants)} mutants; first, which tests run which lines", flush=True)
     warm_up()
-    until = time.monotonic() + 60 * options.minutes if options.minutes else None
-    verdicts = _judged(mutants, sources, Coverage(JUDGES, options.coverage), until)
+    until = time.monotonic() + 60 * options.minutes if options.minutes else math.inf
+    verdicts = _judged(mutants, sources, Coverage(JUDGES, options.coverage), jobs=options.jobs, until=until)
     survivors = [mutant for mutant, verdict in verdicts.items() if verdict in SURVIVING]
     if survivors and options.second:
         print(f"{len(survivors)} survivors before the second judges", flush=True)
-        verdicts |= _judged(survivors, sources, Coverage(SECOND_JUDGES), None)
+        verdicts |= _judged(survivors, sources, Coverage(SECOND_JUDGES), jobs=options.jobs)
     return _report(verdicts, of=len(mutants), output=options.output)
 
 
 def _judged(
-    mutants: list[Mutant], sources: dict[str, str], coverage: Coverage, until: float | None
+    mutants: list[Mutant], sources: dict[str, str], coverage: Coverage, *, jobs: int, until: float = math.inf
 ) -> dict[Mutant, Verdict]:
     verdicts: dict[Mutant, Verdict] = {}
     begun = time.monotonic()
-    for mutant in mutants:
-        if until is not None and time.monotonic() > until:
-            break
-        verdict = verdicts[mutant] = judge(mutant, sources[mutant.path], coverage)
+    for mutant, verdict in judged(mutants, sources, coverage, jobs=jobs, until=until):
+        verdicts[mutant] = verdict
         if verdict in SURVIVING:
             print(f"{verdict.value}: {mutant}  [{mutant.key}]", flush=True)
         if len(verdicts) % 25 == 0:
@@ -62,9 +63,13 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--sample", type=int, metavar="N", help="only N of them, chosen by --seed")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--minutes", type=float, metavar="M", help="begin no further mutant after M minutes")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="judge N mutants at once")
     parser.add_argument("--no-second", dest="second", action="store_false", help=f"leave out {SECOND_JUDGES}")
     parser.add_argument(
         "--coverage", type=Path, metavar="FOLDER", help="keep there which tests run which lines, or reuse it"
+    )
+    parser.add_argument(
+        "--again", type=Path, metavar="FILE", help="only those that survived in a run whose --output this is"
     )
     parser.add_argument("--output", type=Path, metavar="FILE", help="write every verdict there, as JSON")
     return parser.parse_args()
@@ -80,6 +85,10 @@ def _sources(modules: list[str]) -> dict[str, str]:
 
 def _chosen(sources: dict[str, str], options: argparse.Namespace) -> list[Mutant]:
     mutants = [mutant for path, source in sources.items() for mutant in mutants_of(path, source)]
+    if options.again is not None:
+        surviving = {verdict.value for verdict in SURVIVING}
+        keys = {row["key"] for row in json.loads(options.again.read_text()) if row["verdict"] in surviving}
+        mutants = [mutant for mutant in mutants if mutant.key in keys]
     # In an order of chance: when time runs out, what was judged is a sample of all.
     order = random.Random(options.seed)
     order.shuffle(mutants)

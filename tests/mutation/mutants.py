@@ -67,6 +67,11 @@ class Mutant:
         text = f"{self.path}|{self.context}|{self.before}|{self.after}" + f"|{self.copy}" * bool(self.copy)
         return hashlib.sha256(text.encode()).hexdigest()[:10]
 
+    @property
+    def module(self) -> str:
+        """What it is imported as."""
+        return self.path.removeprefix("src/").removesuffix(".py").replace("/", ".")
+
     def applied_to(self, source: str) -> str:
         """The wrong version."""
         return source[: self.begin] + self.after + source[self.end :]

@@ -1,10 +1,13 @@
 """The mutation runner itself: what it changes, what it leaves alone, and that it tells killed from survived."""
 
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 
+from tests.mutation import court
 from tests.mutation.mutants import mutants_of
 
 SOURCE = '''"""A module."""
@@ -63,6 +66,52 @@ def test_a_key_outlives_lines_that_are_added_elsewhere() -> None:
     assert keys(SOURCE) != keys(SOURCE.replace("a < b", "b > a"))
     twice = "a = f()\nb = 1\nb = 1\n"
     assert len(keys(twice)) == len(mutants_of("module.py", twice)) == 2
+
+
+def test_a_mutant_inside_a_function_can_be_put_into_a_loaded_module() -> None:
+    """Not so one of a constant or of a default: nobody would compute them again."""
+    inside = {
+        mutant.line: court.is_of_functions(mutant, SOURCE) for mutant in mutants_of("src/duly/nowhere.py", SOURCE)
+    }
+    assert inside == {3: False, 6: False, 9: True, 10: True, 11: True}
+
+
+@pytest.mark.slow
+def test_a_mutant_in_a_loaded_module_fares_as_one_that_is_imported(tmp_path: Path) -> None:
+    """The quick way to judge and the long one come to the same verdicts."""
+    program = """
+import sys
+from functools import partial
+from pathlib import Path
+from tests.mutation import court, running
+from tests.mutation.covering import Coverage
+from tests.mutation import court
+from tests.mutation.mutants import mutants_of
+from tests.mutation.trials import Trial, tried
+
+path = "src/duly/core/moments.py"
+sources = {path: Path(path).read_text()}
+running.warm_up()
+coverage = Coverage(["tests/core/test_moments.py"], Path(sys.argv[1]))
+cases = {mutant: coverage.tests_of(mutant)[:1] for mutant in mutants_of(path, sources[path])}
+cases = {mutant: tests for mutant, tests in cases.items() if tests and not coverage.is_run_at_import(mutant)}
+quick = dict(court.held(cases, sources, coverage, jobs=2, until=float("inf")))
+imported = partial(running._imported, sources=sources, coverage=coverage)
+long = dict(tried((Trial(mutant, partial(imported, mutant, tests=cases[mutant])) for mutant in quick), jobs=2))
+print(len(quick), len({verdict for verdict in quick.values()}), quick == long)
+"""
+    run = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path)],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+    )
+    judged, kinds, same = run.stdout.split()
+    assert int(judged) >= 10
+    assert int(kinds) == 2  # one test is enough for some of them, and not for others
+    assert same == "True"
 
 
 def test_columns_are_counted_in_characters() -> None:

@@ -136,7 +136,6 @@ def drop_failed_writes(patch: pytest.MonkeyPatch) -> None:
 
 def ignore_steps_back(patch: pytest.MonkeyPatch) -> None:
     """SPEC 2.5: a mark too far ahead is lowered."""
-    patch.setattr(duly.loop, "corrected", lambda state, *_: state)
     patch.setattr(duly.core.agenda, "corrected", lambda state, *_: state)
     patch.setattr(duly.initialization, "corrected", lambda state, *_: state)
 

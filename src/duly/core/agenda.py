@@ -7,24 +7,25 @@ of tasks, into one queue per kind of callback, longest owed first. Cost per look
 The agenda is an index, never the truth: being in a wave means being asked, and `obligation()` answers.
 """
 
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import tzinfo
 from heapq import heappop, heappush
-from itertools import count, repeat
-from typing import Final, NamedTuple
+from itertools import count
+from typing import NamedTuple
 
+from duly.core.batch import Starts
 from duly.core.cron import CronExpression
 from duly.core.group import Group, Wave
-from duly.core.moments import MICROSECONDS, Instant, Minute, begin, minute_of
-from duly.core.registration import Kind
+from duly.core.moments import LAST_INSTANT, MICROSECONDS, Instant, Minute, begin, minute_of
+from duly.core.registration import STEP_TASKS, Kind
 from duly.core.task import (
     AwaitingRetry,
     AwaitingRun,
     Grounds,
     Interrupted,
     Owed,
-    Start,
     Task,
     TaskState,
     Withdrawn,
@@ -33,9 +34,6 @@ from duly.core.task import (
 )
 
 __all__ = ["Agenda", "Decision", "Group", "Slots", "Wave", "decide"]
-
-STEP_TASKS: Final = 64
-"""Tasks between two pauses."""
 
 
 class Slots(NamedTuple):
@@ -57,7 +55,7 @@ class Decision:
     """What `decide` chose, and how far it went through the waves; nothing has changed yet."""
 
     at: Instant
-    starts: list[Start] = field(default_factory=list)
+    starts: Starts = field(default_factory=Starts)
     chosen: set[Task] | None = (
         None  # a task can stand in several waves of its group, and starts once; kept if there are
     )
@@ -67,6 +65,10 @@ class Decision:
     reached: list[tuple[Kind, Wave, int]] = field(default_factory=list)
     younger: dict[tuple[Kind, Instant, Group], dict[Task, None]] = field(default_factory=dict)
     """Tasks that were served after their wave had formed: what they owe by now waits its own turn, once."""
+    put_off_since: Instant = LAST_INSTANT
+    """Since when the longest owed of those is owed."""
+    cut_short: bool = False
+    """It ended before those whose turn comes after theirs: the next decision goes on."""
 
 
 class Agenda:
@@ -175,16 +177,23 @@ class Agenda:
         self.size = 0
         return self.enter(tasks, now)
 
-    def correct(self, now: Instant) -> int:
-        """Apply SPEC 2.5 to every state after the clock was set back; returns how many were too far ahead."""
+    def too_far_ahead(self, now: Instant) -> Iterator[bool]:
+        """Whether the clock was set back so far that any state needs to be corrected; the last answer counts."""
         minute = self.minute(now)
-        changed = 0
-        for task in self.tasks():
-            state = corrected(task.state, now, minute, task.delay)
-            if state is not task.state:
-                task.state = state
-                changed += 1
-        return changed
+        for index, task in enumerate(self.tasks()):
+            if corrected(task.state, now, minute, task.delay) is not task.state:
+                yield True
+                return
+            if index % STEP_TASKS == 0:
+                yield False
+
+    def correct(self, now: Instant) -> Iterator[None]:
+        """Apply SPEC 2.5 to every state. Yields so that others may work; nothing may be decided meanwhile."""
+        minute = self.minute(now)
+        for index, task in enumerate(self.tasks()):
+            task.state = corrected(task.state, now, minute, task.delay)
+            if index % STEP_TASKS == 0:
+                yield
 
     # --- when to look ------------------------------------------------------------------------------------------------
 
@@ -263,10 +272,12 @@ class Agenda:
                 if child < len(queue):
                     heappush(frontier, (queue[child], child))
 
-    def apply(self, decision: Decision, granted: Iterable[Start]) -> None:
+    def apply(self, decision: Decision, granted: Starts) -> None:
         """The decision is durable: the tasks run, and the waves have been gone through as far as it did."""
-        for start in granted:
-            start.task.state = start.grounds.after
+        for block in granted.blocks:
+            after = block.grounds.after
+            for task in block.tasks:
+                task.state = after
         for kind, wave, position in decision.reached:
             wave.position = position
             if wave.group.fresh_waves[kind] is wave:
@@ -316,6 +327,9 @@ def decide(agenda: Agenda, now: Instant, slots: Slots, *, limit: int, first_run:
         if not open_walks or len(decision.starts) >= room or decision.evaluated >= 2 * limit:
             break
         walk = min(open_walks, key=lambda each: each.since)
+        if decision.put_off_since < walk.since:
+            decision.cut_short = True
+            break
         walk.ask(decision, minute, room=room, most=limit, first_run=first_run)
     for walk in walks:
         decision.reached.extend(walk.reached)
@@ -327,14 +341,14 @@ class _Walk:
 
     def __init__(self, agenda: Agenda, kind: Kind, room: int | None) -> None:
         self.kind = kind
-        self.room = -1 if room is None else max(room, 0)  # never reaches 0 when there is no limit
+        self.room = sys.maxsize if room is None else max(room, 0)
         self.reached: list[tuple[Kind, Wave, int]] = []
         self._zone = agenda.zone
         self._walked: set[Group] = set()
         self._waves = agenda.in_order(kind)
-        self._position = 0
-        self.wave: Wave | None = None
-        self.since = Instant(0)
+        self.wave: Wave | None
+        self.since: Instant
+        self._position: int
         self._advance()
 
     def ask(self, decision: Decision, minute: Minute, *, room: int, most: int, first_run: int) -> None:
@@ -349,9 +363,9 @@ class _Walk:
         begun = self._position
         end = min(len(wave.tasks), begun + most)
         # Each task asked is one start at most: as many as there is room for can be asked together.
-        while self._position < end and (space := min(end - self._position, room - len(starts))) and self.room:
-            tasks = wave.tasks[self._position : self._position + (space if self.room < 0 else min(space, self.room))]
-            self._position += len(tasks)
+        while space := min(end - self._position, room - len(starts), self.room):
+            tasks = wave.tasks[self._position : self._position + space]
+            self._position += space
             self._ask_these(tasks, decision, group, minute, first_run)
         decision.evaluated += self._position - begun
         self.reached.append((self.kind, wave, self._position))
@@ -362,38 +376,37 @@ class _Walk:
         self, tasks: Sequence[Task], decision: Decision, group: Group, minute: Minute, first_run: int
     ) -> None:
         kind, starts, chosen = self.kind, decision.starts, decision.chosen
+        # States are shared, so in a wave of many the same answer serves all in the same situation.
+        seen = tasks[0].state
+        grounds = self._grounds(seen, decision, group, minute)
+        if (
+            chosen is None
+            and grounds is not None
+            and grounds.owed_since <= self.since
+            and _are_alike(tasks, seen, kind)
+        ):
+            # The common case, in which thousands are due together: no task needs to be asked by itself.
+            starts.add(tasks, first_run + len(starts), grounds)
+            self.room -= len(tasks)
+            return
         before = len(starts)
-        seen: object = None
-        grounds: Grounds | None = None
         for task in tasks:
-            state = task.state
-            # States are shared, so in a wave of many the same answer serves all in the same situation.
-            if state is not seen:
-                if seen is None:
-                    grounds = self._grounds(state, decision, group, minute)
-                    if chosen is None and _are_alike(tasks, state, kind) and self._starts_now(grounds):
-                        # The common case, in which thousands are due together: no task needs to be asked by itself.
-                        starts.extend(map(_new, repeat(Start), zip(tasks, count(first_run + before), repeat(grounds))))
-                        break
-                else:
-                    grounds = self._grounds(state, decision, group, minute)
-                seen = state
+            if task.state is not seen:
+                seen = task.state
+                grounds = self._grounds(seen, decision, group, minute)
             if grounds is None or task.kind is not kind or task.predecessor_runs:
                 continue
             if grounds.owed_since > self.since:
                 # In order, and each once: it may stand in more than one wave from before it was served.
                 decision.younger.setdefault((kind, grounds.owed_since, group), {})[task] = None
+                decision.put_off_since = min(decision.put_off_since, grounds.owed_since)
                 continue
             if chosen is not None:
                 if task in chosen:
                     continue
                 chosen.add(task)
-            starts.append(Start(task, first_run + len(starts), grounds))
-        if self.room > 0:
-            self.room -= len(starts) - before
-
-    def _starts_now(self, grounds: Grounds | None) -> bool:
-        return grounds is not None and grounds.owed_since <= self.since
+            starts.add((task,), first_run + len(starts), grounds)
+        self.room -= len(starts) - before
 
     def _grounds(self, state: TaskState, decision: Decision, group: Group, minute: Minute) -> Grounds | None:
         """Computed once for all tasks of a decision in the same situation, so that they are also written together."""
@@ -404,14 +417,15 @@ class _Walk:
         return decision.grounds[situation]
 
     def _advance(self) -> None:
+        """On to the next wave, and how far it was asked before; None when there is no more."""
         entry = next(self._waves, None)
-        self.since, self.wave = (entry[0], entry[2]) if entry else (Instant(0), None)
-        self._position = self.wave.position if self.wave is not None else 0
+        if entry is None:
+            self.wave = None
+        else:
+            self.since, _, self.wave = entry
+            self._position = self.wave.position
 
 
 def _are_alike(tasks: Sequence[Task], state: TaskState, kind: Kind) -> bool:
     """Whether all of them are in this state, run in this place, and wait for nobody."""
     return not [None for task in tasks if task.state is not state or task.kind is not kind or task.predecessor_runs]
-
-
-_new: Final = tuple.__new__  # what the constructor of a named tuple calls, without the call around it

@@ -80,9 +80,7 @@ class Records(Sequence[Sequence[Any]]):
     def __getitem__(self, index: int | slice) -> Any:
         if isinstance(index, slice):
             return [self[each] for each in range(*index.indices(len(self)))]
-        position = index + len(self) if index < 0 else index
-        if not 0 <= position < len(self):
-            raise IndexError(index)
+        position = range(len(self))[index]  # as a list counts, and complains
         block = bisect_right(self._begins, position) - 1
         generations, names, rest = self.alike[block]
         within = position - self._begins[block]

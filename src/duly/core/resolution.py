@@ -1,17 +1,15 @@
 """Declared against stored: which tasks are new, preserved, overridden, orphaned, and which were interrupted."""
 
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import tzinfo
-from typing import Any, Final, overload
+from typing import Any, overload
 
 from duly.core.moments import Instant, Minute, as_datetime, begin, minute_of
 from duly.core.occurrences import latest_until
-from duly.core.registration import Registration
+from duly.core.registration import STEP_TASKS, Registration, Registrations
 from duly.core.task import AwaitingRetry, AwaitingRun, Interrupted, Task, TaskState, Withdrawn, newly_declared
-
-STEP_TASKS: Final = 64
-"""Tasks between two pauses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +44,17 @@ class Orphan:
 class Preserved(Sequence[tuple[Task, Registration]]):
     """Tasks that are declared as they are stored, each with its registration.
 
-    Two lists that look like one of pairs: a million pairs would be the collector's business for as long as they live.
+    Columns that look like a list of pairs: a million pairs would be the collector's business for as long as they live.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, declared: Iterable[Registration] = ()) -> None:
+        self.declared = declared if isinstance(declared, Registrations) else Registrations(declared)
         self.tasks: list[Task] = []
-        self.registrations: list[Registration] = []
+        self.places: array[int] = array("Q")
+        """Where among the declared ones each is."""
 
     def __len__(self) -> int:
-        return len(self.registrations)
+        return len(self.tasks)
 
     @overload
     def __getitem__(self, index: int) -> tuple[Task, Registration]: ...
@@ -64,21 +64,16 @@ class Preserved(Sequence[tuple[Task, Registration]]):
 
     def __getitem__(self, index: int | slice) -> Any:
         if isinstance(index, slice):
-            return list(zip(self.tasks[index], self.registrations[index], strict=True))
-        return self.tasks[index], self.registrations[index]
+            return list(zip(self.tasks[index], map(self.declared.__getitem__, self.places[index]), strict=True))
+        return self.tasks[index], self.declared[self.places[index]]
 
     def __iter__(self) -> Iterator[tuple[Task, Registration]]:
-        return zip(self.tasks, self.registrations, strict=True)
+        return zip(self.tasks, map(self.declared.__getitem__, self.places), strict=True)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and list(self) == list(other)
 
     __hash__ = None  # type: ignore[assignment]  # as of a list: it grows
-
-    def append(self, pair: tuple[Task, Registration]) -> None:
-        """One more."""
-        self.tasks.append(pair[0])
-        self.registrations.append(pair[1])
 
 
 @dataclass(slots=True)
@@ -86,8 +81,8 @@ class Resolution:
     """All that one initialize() changes; applied in one transaction or not at all."""
 
     now: Instant
-    added: list[Task] = field(default_factory=list)
     preserved: Preserved = field(default_factory=Preserved)
+    added: list[Task] = field(default_factory=list)
     overridden: list[Override] = field(default_factory=list)
     orphaned: list[Orphan] = field(default_factory=list)
     interrupted: list[Task] = field(default_factory=list)
@@ -123,25 +118,26 @@ def resolve(
     tasks of one expression get neighbouring generations: they fall due together, and their rows then lie together on
     disk.
     """
-    result = Resolution(now)
+    result = Resolution(now, Preserved(declared))
+    declared = result.preserved.declared
     minute = minute_of(now, zone)
     fresh = newly_declared(minute)
     latest: dict[str, Minute | None] = {}
     by_expression: dict[str, list[Task]] = {}
     find, preserved = stored.get, result.preserved
-    preserve_task, preserve_registration = preserved.tasks.append, preserved.registrations.append
-    for index, registration in enumerate(declared):
-        name, expression, _, _, delay = registration
+    preserve, place = preserved.tasks.append, preserved.places.append
+    columns = zip(declared.names, declared.expressions, declared.delays, strict=True)
+    for index, (name, expression, delay) in enumerate(columns):
         old = find(name)
         if old is None:
-            by_expression.setdefault(expression.text, []).append(_task(registration, fresh))
+            by_expression.setdefault(expression.text, []).append(_task(declared[index], fresh))
         elif old.expression.text == expression.text and old.delay == delay:
-            preserve_task(old)
-            preserve_registration(registration)
+            preserve(old)
+            place(index)
             if type(old.state) is Interrupted:
                 result.interrupted.append(old)
         else:
-            task = _task(registration, newly_declared(minute, old.state.served_through))
+            task = _task(declared[index], newly_declared(minute, old.state.served_through))
             by_expression.setdefault(expression.text, []).append(task)
             result.overridden.append(Override(old, old.state, task, what_is_dropped(old, minute, zone, latest)))
         if index % STEP_TASKS == 0:
@@ -175,10 +171,13 @@ def taking_over(steps: Iterable[Resolution]) -> Iterator[Resolution]:
     """Give loaded tasks what their registrations say, while both are at hand: a million take too long for one go."""
     done = 0
     for resolution in steps:
-        for task, registration in resolution.preserved[done:]:
+        preserved = resolution.preserved
+        declared = preserved.declared
+        names, callbacks, kinds = declared.names, declared.callbacks, declared.kinds
+        for task, place in zip(preserved.tasks[done:], preserved.places[done:], strict=True):
             # The caller's own name, too: the one that was loaded is a second copy of it.
-            task.name, task.callback, task.kind = registration.name, registration.callback, registration.kind
-        done = len(resolution.preserved)
+            task.name, task.callback, task.kind = names[place], callbacks[place], kinds[place]
+        done = len(preserved)
         yield resolution
 
 

@@ -55,7 +55,8 @@ class Zone:
     def __init__(self, name: str) -> None:
         self.name = name
         self._zone = zone_named(name)
-        self._hour, self._offset = -1, 0
+        self._hour: int | None = None  # the hour since the epoch whose offset is remembered
+        self._offset = 0
         self.minutes_of = lru_cache(maxsize=_DAYS_KEPT)(self._minutes_of)
 
     def minute(self, at: Instant) -> Instant:
@@ -86,8 +87,7 @@ class Zone:
         day = datetime.fromordinal(ordinal)
         begin, end = self._first_copy(day), self._first_copy(day + timedelta(days=1))
         if begin is not None and end is not None and end - begin == 1440 * MINUTE:
-            if self._offset_at(begin) == self._offset_at(end):
-                return range(begin, end, MINUTE)  # an ordinary day
+            return range(begin, end, MINUTE)  # an ordinary day
         return [self._first_copy(day + timedelta(minutes=number)) for number in range(1440)]
 
     def _first_copy(self, local: datetime) -> Instant | None:
@@ -105,7 +105,7 @@ class Schedule:
         self.text = text
         self.zone = zone
         self._minutes, self._hours, self._days, self._months, self._weekdays, self._either = parse(text)
-        self.known_from, self.known_until = Instant(1), Instant(0)  # between these, `after` answers the second
+        self.known_from = self.known_until = NEVER  # from the first until the second, `after` answers the second
         self._today: list[Instant] = []
         self._occurrences_on = lru_cache(maxsize=_DAYS_KEPT)(self._list_day)
 
@@ -131,12 +131,8 @@ class Schedule:
                 return occurrences[found - 1]
         return None
 
-    def any_within(self, after: Instant, until: Instant) -> bool:
-        """Whether there is an occurrence in (after, until]: the one question a gap in a trace needs."""
-        return self.after(after) <= until
-
     def _search_after(self, at: Instant) -> Instant:
-        for ordinal in self._matching_days(max(self.zone.day_of(at), _FIRST), step=1):
+        for ordinal in self._matching_days(self.zone.day_of(at), step=1):
             occurrences = self._occurrences_on(ordinal)
             found = bisect_right(occurrences, at)
             if found < len(occurrences):

@@ -82,7 +82,7 @@ def _read_with_registers(text: str) -> Formula:
     return _read(text, {each.name: each.formula for each in REGISTERS})
 
 
-def _read(text: str, names: Mapping[str, str]) -> Formula:
+def _tokens(text: str) -> list[str]:
     tokens: list[str] = []
     position = 0
     while position < len(text.rstrip()):
@@ -91,37 +91,44 @@ def _read(text: str, names: Mapping[str, str]) -> Formula:
             raise ValueError(f"cannot read {text[position:]!r}")
         tokens.append(found[1])
         position = found.end()
+    return tokens
+
+
+def _read(text: str, names: Mapping[str, str]) -> Formula:
+    tokens = _tokens(text)
 
     def expect(token: str) -> None:
         if not tokens or tokens.pop(0) != token:
             raise ValueError(f"{token!r} is missing in {text!r}")
 
     def operand() -> Formula:
+        if not tokens:
+            raise ValueError(f"something is missing at the end of {text!r}")
         token = tokens.pop(0)
         if token in _UNARY:
             return formula(token, operand())
         if token == "(":
-            inside = expression(0)
+            inside = expression(1)
             expect(")")
             return inside
         if token == "Hold":
             expect("(")
-            raised = expression(0)
+            raised = expression(1)
             expect(",")
-            cleared = expression(0)
+            cleared = expression(1)
             expect(")")
             return formula("S", formula("¬", cleared), raised)
         return _read(names[token], names) if token in names else formula(token)
 
     def expression(strength: int) -> Formula:
         left = operand()
-        while tokens and _BINARY.get(tokens[0], -1) >= max(strength, 1):
+        while tokens and _BINARY.get(tokens[0], 0) >= strength:
             operator = tokens.pop(0)
             # → S U W group to the right, the others either way
             left = formula(operator, left, expression(_BINARY[operator] + (operator in "∧∨")))
         return left
 
-    result = expression(0)
+    result = expression(1)
     if tokens:
         raise ValueError(f"{' '.join(tokens)!r} is left over in {text!r}")
     return result

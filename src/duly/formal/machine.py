@@ -57,7 +57,7 @@ class Machine:
         self._digest = 0
         self._zone = zone_of("UTC")
         self._schedules: dict[str, Schedule] = {}
-        self._minute = Instant(0)
+        self._minute: Instant = NEVER  # that of the last start; NEVER if it is not known in the present zone
         self._event, self._at = "", Instant(0)  # set before anything is reported
         self._found: list[Violation] = []
         self._promptness = Promptness(self) if bounded else None
@@ -71,12 +71,10 @@ class Machine:
 
     def owed_since(self, task: TaskRegisters) -> tuple[Instant, str]:
         """When what a task owes, or will owe, came or comes, and why; the task does not run."""
-        retry_at, resume_at = task.retry_at, NEVER
-        if self._restart and task.was_interrupted(self.epoch):
-            retry_at, resume_at = NEVER, task.resume_at(self._boot_at, self._stepped_to)
-        if resume_at <= task.next_due and resume_at <= retry_at:
-            return resume_at, "interrupted"
-        return (task.next_due, "due") if task.next_due <= retry_at else (retry_at, "retry")
+        if self._restart and task.was_interrupted(self.epoch):  # a retry that was pending is merged into it
+            resume_at = task.resume_at(self._boot_at, self._stepped_to)
+            return (resume_at, "interrupted") if resume_at <= task.next_due else (task.next_due, "due")
+        return (task.next_due, "due") if task.next_due <= task.retry_at else (task.retry_at, "retry")
 
     def free_since(self, *, thread: bool) -> Instant:
         """Since when there are free slots for a callback; NEVER if there are none."""
@@ -232,11 +230,9 @@ class Machine:
         task.ended = at
         if not task.declared:
             del self.tasks[task.name]
-        elif self._promptness is not None:
+        if self._promptness is not None:
             self._promptness.watch(task)
-            if self.stops and not self.running:
-                self._promptness.watch_stop()
-            self._alarm = self._promptness.alarm()
+            self._watch_stop()
 
     # --- time --------------------------------------------------------------------------------------------------------
 
@@ -262,6 +258,10 @@ class Machine:
         self.clock = self.compute_since = at
         if at < self.latest:
             self._stepped_to = min(self._stepped_to, at)
+            # What came to be at a moment that is still to come now has been so ever since: no bound waits for that.
+            self.active_since = min(self.active_since, at)
+            self._free_total_since = min(self._free_total_since, at)
+            self._free_threads_since = min(self._free_threads_since, at)
             minute = self._zone.minute(at)
             for task in self.tasks.values():
                 task.correct(at, minute)
@@ -301,7 +301,6 @@ class Machine:
         self.inits.clear()
         self.overlapped.clear()
         self.running = self._threads_running = 0
-        self._free_total_since = self._free_threads_since = self._at
 
     def _is(self, letters: str, seq: int, at: Instant, call: int) -> None:
         self._begin(letters, seq, at)
@@ -414,7 +413,7 @@ class Machine:
         """The host is in another zone: what is due is computed anew, what was served stays served."""
         self._zone = zone_of(zone)
         self._schedules.clear()
-        self._minute = self._zone.minute(self.clock)
+        self._minute = NEVER
         for task in self.tasks.values():
             if task.schedule is not None and task.declared:
                 task.schedule = self._schedule(task.schedule.text)

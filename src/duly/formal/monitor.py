@@ -53,8 +53,8 @@ class Monitor(Machine):
         """The verdict on every property so far; `sealed` if the trace has ended cleanly."""
         open_: dict[str, list[Open]] = {"L1": [], "L2": [], "L3": []}
         for task in self.tasks.values():
-            since, _ = self.owed_since(task)
-            if since <= self.clock and self.obliged(task.name, self.clock):
+            if self.obliged(task.name, self.clock):
+                since, _ = self.owed_since(task)
                 open_["L1"].append(Open(task.name, max(since, self.active_since, task.ended)))
         open_["L1"].sort(key=lambda each: each.since)
         open_["L2"] = [Open(f"stop {call}", at) for call, (_, at) in self.stops.items()]
@@ -111,7 +111,6 @@ class Monitor(Machine):
             self._zone = zone_of(kept["zone"])
         except (KeyError, TypeError) as fault:
             raise ValueError(f"the register snapshot cannot be read: {fault!r}") from fault
-        self._minute = self._zone.minute(self.clock)
         self.tasks = tasks_of(snapshot.tasks, self._schedule)
         for task in self.tasks.values():
             if task.declared and task.schedule is not None:

@@ -71,10 +71,10 @@ class Reader:
 
     def __init__(self) -> None:
         self.line = 0  # the last one read of the present source
-        self._header: Header | None = None
-        self._sealed = False
-        self._expected = 1
-        self._count = 0
+        self._header: Header | None = None  # with it come the values of the others
+        self._sealed: bool
+        self._expected: int
+        self._count: int
         self._hash = hashlib.sha256()
 
     def read(self, source: Source) -> Iterator[Header | Rows | Seal]:
@@ -101,7 +101,7 @@ class Reader:
         Every line ends with a bracket. When the fields are checked, none may be an array, so each of these brackets
         closes an event; and there are as many events as lines, so each line is one.
         """
-        if not (block.startswith(b"[") and block.endswith(b"]\n") and block.count(b"]\n") == lines):
+        if not (block.endswith(b"]\n") and block.count(b"]\n") == lines):
             return None
         try:
             rows: list[Row] = _loads(b"[" + block[:-1].replace(b"\n", b",\n") + b"]")
@@ -277,12 +277,11 @@ def _check_one(row: Any, line: int) -> None:
 
 
 def _wrong_type(letters: str, row: Row) -> str:
-    for position, (name, value) in enumerate(zip(_FIELDS[letters], row, strict=True)):
-        wanted = {shape[position] for shape in _SHAPES[letters]}
-        if type(value) not in wanted:
-            types = " or ".join(sorted(_JSON_NAMES[kind] for kind in wanted))
-            return f"{name} of {letters} is {_JSON_NAMES[type(value)]}, not {types}"
-    return f"{letters} has fields of another type"
+    """Which field it is: all combinations of types that single fields may have are shapes, so there is one."""
+    wanted = [{shape[position] for shape in _SHAPES[letters]} for position in range(len(row))]
+    position = next(position for position, value in enumerate(row) if type(value) not in wanted[position])
+    types = " or ".join(sorted(_JSON_NAMES[kind] for kind in wanted[position]))
+    return f"{_FIELDS[letters][position]} of {letters} is {_JSON_NAMES[type(row[position])]}, not {types}"
 
 
 def _check_values(letters: str, fields: dict[str, Any], line: int) -> None:

@@ -75,11 +75,10 @@ class TaskRegisters:
         self.due_since_success = False
 
     def raise_mark(self, minute: Instant) -> None:
-        """A start serves every due minute up to its own."""
-        if minute > self.mark:
-            self.mark = minute
-            if self.schedule is not None:
-                self.next_due = self.schedule.after(minute)
+        """A start serves every due minute up to its own, which is later than the mark."""
+        self.mark = minute
+        if self.schedule is not None:
+            self.next_due = self.schedule.after(minute)
 
     def fail(self, at: Instant) -> None:
         """The outcome is a failure: the retry is armed from here."""
@@ -113,6 +112,7 @@ class TaskRegisters:
         if latest < self.retry_at < NEVER:
             self.retry_at = latest
         self.floor = Instant(min(self.floor, now))
+        self.ended = Instant(min(self.ended, now))
 
 
 class TaskRow(NamedTuple):

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from duly.core.moments import Instant
-from duly.formal.properties import BY_ID, PROPERTIES, Kind, Value
+from duly.formal.properties import Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,3 @@ def verdict(property_id: str, count: int, first: Violation | None, open_: list[O
     else:
         value = Value.SATISFIED if sealed else Value.HOLDING
     return Verdict(property_id, value, count, first, shown, len(open_))
-
-
-SAFETY_IDS = tuple(each.id for each in PROPERTIES if each.kind in (Kind.SAFETY, Kind.WELL_FORMED))
-ALL_IDS = tuple(BY_ID)

@@ -86,7 +86,7 @@ class _Relevant:
                 if not self._bounded:
                     return
                 event = WK(event.seq, event.at, ANOTHER_TASKS)  # to this task, evidence that the process had compute
-        elif isinstance(event, WK) and not self._bounded and event.seq != violation.seq:
+        elif isinstance(event, WK) and not self._bounded:
             return
         elif isinstance(event, IE) and violation.task is not None:
             event = event._replace(digest="", declared=-1)  # as one task sees it

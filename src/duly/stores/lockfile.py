@@ -11,6 +11,7 @@ import select
 import socket
 import stat
 import sys
+import threading
 import weakref
 from datetime import datetime
 from pathlib import Path
@@ -29,6 +30,9 @@ _OBSERVERS_MAX = 10_000
 _PATIENCE_ROUNDS = 50
 
 _held: "weakref.WeakSet[LockFile]" = weakref.WeakSet()
+_changing = threading.RLock()
+"""Held while a descriptor is opened, used by another thread than its own, or closed: its number may be a stranger's
+afterwards. A fork waits for it as well, for a child could not give back a lock that nobody has noted down yet."""
 
 
 class LockFile:
@@ -44,6 +48,20 @@ class LockFile:
         """Take the lock, or say who has it."""
         self._since = since
         try:
+            with _changing:
+                descriptor = self._descriptor = self._take()
+                _held.add(self)
+        except BlockingIOError:
+            raise StoreLockedError(self._store, _name_of_holder(self.path)) from None
+        holder = this_process(since)
+        # The text is a courtesy to people; the lock itself needs no space on a full disk.
+        with contextlib.suppress(OSError):
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, json.dumps(holder).encode(), 0)
+
+    def _take(self) -> int:
+        """A descriptor with the lock; BlockingIOError if somebody else has it."""
+        try:
             # No link is followed: what lies at the other end of one would be overwritten.
             flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
             descriptor = os.open(self.path, flags, 0o600)
@@ -57,12 +75,9 @@ class LockFile:
         try:
             _check_ours(descriptor, self.path, self._store)
             _lock(descriptor)
-        except StoreError:
+        except (StoreError, BlockingIOError):
             os.close(descriptor)
             raise
-        except BlockingIOError:
-            os.close(descriptor)
-            raise StoreLockedError(self._store, _name_of_holder(self.path)) from None
         except OSError as cause:
             os.close(descriptor)
             raise StoreError(
@@ -71,13 +86,7 @@ class LockFile:
                 hint="keep the store on a local file system that supports flock",
                 cause=cause,
             ) from cause
-        self._descriptor = descriptor
-        _held.add(self)
-        holder = this_process(since)
-        # The text is a courtesy to people; the lock itself needs no space on a full disk.
-        with contextlib.suppress(OSError):
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, json.dumps(holder).encode(), 0)
+        return descriptor
 
     def keep(self) -> bool:
         """Take the lock anew if its file was removed, so that others see it; raises if one of them has it already.
@@ -88,33 +97,46 @@ class LockFile:
         if held is None or since is None or identity(str(self.path)) == identity(held):
             return False
         self.acquire(since)
-        os.close(held)
+        with _changing:
+            _close(held)
         return True
 
     def touch(self) -> None:
-        """Set the modification time to now."""
-        if self._descriptor is not None:
-            with contextlib.suppress(OSError):
-                os.utime(self._descriptor)
+        """Set the modification time to now, from any thread; whoever takes the lock just now does that as well."""
+        if not _changing.acquire(blocking=False):
+            return
+        try:
+            if self._descriptor is not None:
+                with contextlib.suppress(OSError):
+                    os.utime(self._descriptor)
+        finally:
+            _changing.release()
 
     def release(self) -> None:
         """Let others in; releasing twice is fine."""
-        descriptor, self._descriptor = self._descriptor, None
-        if descriptor is not None:
-            with contextlib.suppress(OSError):
-                os.ftruncate(descriptor, 0)
-            os.close(descriptor)
+        with _changing:
+            descriptor, self._descriptor = self._descriptor, None
+            if descriptor is not None:
+                with contextlib.suppress(OSError):
+                    os.ftruncate(descriptor, 0)
+                _close(descriptor)
 
     def disown(self) -> None:
         """In a forked child: the lock stays with the parent, and must not outlive it here."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
-            os.close(descriptor)
+            _close(descriptor)
 
 
 def this_process(since: datetime) -> dict[str, Any]:
     """How this process names itself as a holder."""
     return {"pid": os.getpid(), "host": socket.gethostname(), "since": since.isoformat(timespec="seconds")}
+
+
+def _close(descriptor: int) -> None:
+    """Close it; an error would only tell that the text has not reached the disk, and the lock is gone all the same."""
+    with contextlib.suppress(OSError):
+        os.close(descriptor)
 
 
 def _check_ours(descriptor: int, path: Path, store: str) -> None:
@@ -165,7 +187,8 @@ def read_holder(path: Path) -> dict[str, Any]:
 def _disown_all() -> None:
     for lock in list(_held):
         lock.disown()
+    _changing.release()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_disown_all)
+    os.register_at_fork(before=_changing.acquire, after_in_parent=_changing.release, after_in_child=_disown_all)

@@ -22,7 +22,7 @@ from duly.stores import schema
 from duly.stores.faults import naming_faults
 from duly.stores.loading import load_records
 from duly.stores.lockfile import LockFile, this_process
-from duly.stores.place import Identity, check_place, identity, is_being_created, readable
+from duly.stores.place import Identity, check_place, create, discard, exists, is_being_created, readable, written_files
 from duly.stores.port import Persisted, Refusal, Replacement, TraceRow, TraceRows
 from duly.stores.statements import Statements
 from duly.stores.tracing import Tracing
@@ -67,9 +67,9 @@ class SqliteStore:
         self._worker: Worker = worker if worker is not None else WriterThread()
         self._lock = None if self.in_memory else LockFile(self.path)
         self._connection: sqlite3.Connection | None = None
-        self._files: tuple[Identity | None, ...] = ()  # those that the connection writes to: the main one and its WAL
+        self._files: tuple[Identity | None, ...] = ()  # those that the connection writes to
         self._version: Any = None  # changes when somebody else writes
-        self._usurped = False
+        self._usurped: bool | None = False  # None: the lock was lost for a while, and the file has not been asked yet
         self._found_version = 0
         self._existed = False
         self._is_new = True
@@ -150,20 +150,21 @@ class SqliteStore:
         self._fresh = True
         if self._lock is None:
             return self._open_memory()
-        check_place(self.path)
-        try:
-            self._found_version = self._recognise()
-        except StoreError:
-            if not self._lock.path.exists():  # otherwise it tells whether somebody makes the file just now
+        with naming_faults(self.path, "load"):
+            check_place(self.path)
+            try:
+                self._found_version = self._recognise()
+            except StoreError:
+                if not self._lock.path.exists():  # otherwise it tells whether somebody makes the file just now
+                    raise
+            self._lock.acquire(as_datetime(at, UTC))
+            try:
+                # Once more, now that nobody else can create it in between.
+                self._found_version = self._recognise()
+                return self._load()
+            except BaseException:
+                self._lock.release()
                 raise
-        self._lock.acquire(as_datetime(at, UTC))
-        try:
-            # Once more, now that nobody else can create it in between.
-            self._found_version = self._recognise()
-            return self._load()
-        except BaseException:
-            self._lock.release()
-            raise
 
     def _open_memory(self) -> Persisted:
         if self._connection is None:
@@ -175,10 +176,9 @@ class SqliteStore:
 
     def _recognise(self) -> int:
         """The schema version of what is there; 0 for nothing yet, an error for anything that is not ours."""
-        self._existed = os.path.exists(self.path)
+        self._existed = exists(self.path)
         self._hollow = False
-        wal = self.path + "-wal"
-        self._is_new = not self._existed or (os.path.getsize(self.path) == 0 and not os.path.exists(wal))
+        self._is_new = not self._existed or (os.path.getsize(self.path) == 0 and not exists(self.path + "-wal"))
         if self._is_new:
             return 0
         with self._reader() as connection:
@@ -295,9 +295,12 @@ class SqliteStore:
         if self._dead:
             raise StoreError(f"Store {self.path} was abandoned", store=self.path)
         if self._connection is None:
-            if not os.path.exists(self.path):
-                # Born private: what tasks are called and why they failed is nobody else's business.
-                os.close(os.open(self.path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+            if not (self._existed and exists(self.path)):
+                try:
+                    create(self.path)
+                except FileExistsError:
+                    self._is_new = False  # somebody else's, and not ours to remove
+                    raise
             self._begin_writing()
         elif not self.in_memory:
             self._stay_in_place()
@@ -305,28 +308,31 @@ class SqliteStore:
         return self._connection
 
     def _begin_writing(self) -> None:
-        self._connection = self._connect(self.path)
-        self._files = self._files_now()
-        self._version = self._connection.execute("PRAGMA data_version").fetchone()
-        self._usurped = False
-
-    def _files_now(self) -> tuple[Identity | None, ...]:
-        return identity(self.path), identity(self.path + "-wal")
+        connection = self._connect(self.path)
+        try:
+            self._files = written_files(self.path)
+            self._version = connection.execute("PRAGMA data_version").fetchone()
+        except BaseException:
+            connection.close()
+            raise
+        self._connection, self._usurped = connection, False
 
     def _stay_in_place(self) -> None:
         """What is written must be what the next start finds: SQLite itself goes on writing to a removed file."""
-        assert self._lock is not None
-        assert self._connection is not None
-        if self._lock.keep() and self._connection.execute("PRAGMA data_version").fetchone() != self._version:
-            self._usurped = True
-            self._lock.release()
+        assert self._lock is not None and self._connection is not None
+        if self._lock.keep():
+            self._usurped = None
+        if self._usurped is None:
+            self._usurped = self._connection.execute("PRAGMA data_version").fetchone() != self._version
+            if self._usurped:
+                self._lock.release()
         if self._usurped:
             raise StoreError(
                 f"Another scheduler used {self.path} after its lock file was removed",
                 store=self.path,
                 hint="stop this one, which gives up; what it ran counts as interrupted there",
             )
-        main, wal = self._files_now()
+        main, wal = written_files(self.path)
         if main != self._files[0]:
             raise StoreError(
                 f"Store {self.path} was {'removed' if main is None else 'replaced'} while in use",
@@ -359,7 +365,7 @@ class SqliteStore:
                 yield connection
                 connection.execute("COMMIT")
                 if not self.in_memory and self._files[1] is None:
-                    self._files = self._files_now()  # the WAL of a new file is born with its first transaction
+                    self._files = written_files(self.path)  # the WAL of a new file is born with its first transaction
             except BaseException:
                 if connection.in_transaction:
                     with contextlib.suppress(sqlite3.Error):
@@ -386,7 +392,7 @@ class SqliteStore:
             if self._fresh:
                 self._undo_creation()
             raise
-        self._fresh = self._is_new = False
+        self._existed, self._fresh, self._is_new = True, False, False
 
     def _has_replaced(self, number: int) -> bool:
         with naming_faults(self.path, "initialize"):
@@ -410,13 +416,7 @@ class SqliteStore:
         if connection is not None:
             connection.close()
         with contextlib.suppress(OSError):
-            for suffix in ("-journal", "-wal", "-shm"):
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(self.path + suffix)
-            if self._existed:
-                os.truncate(self.path, 0)
-            else:
-                os.unlink(self.path)
+            discard(self.path, keep_file=self._existed)
 
     def _write(self, batch: Sequence[Change], number: int, trace: Sequence[TraceRow]) -> None:
         with self._transaction("write") as connection:

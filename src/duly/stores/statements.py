@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Final, Literal
 
+from duly.core.batch import Returned, StartBlock, SuccessBlock, in_blocks
 from duly.core.moments import MICROSECONDS, Instant
-from duly.core.task import MARK_TOLERANCE, SHORTEST_DELAY, Change, Correction, End, Grounds, Start, Task
+from duly.core.task import MARK_TOLERANCE, SHORTEST_DELAY, Change, Correction, End, Task
 from duly.stores.port import Replacement
 
 Verb = Literal["replaced", "written"]
@@ -22,6 +23,15 @@ DECLARED_TOGETHER_MIN: Final = 8
 
 DECLARED_TOGETHER_MAX: Final = 20_000
 """ ... and by one for each so many: their names are put together and taken apart without a pause."""
+
+OFFSET_BITS: Final = 20
+"""Room for a quarter of an hour in milliseconds, beside more generations than there can be."""
+
+ENDED: Final = (
+    f"SELECT value >> {OFFSET_BITS} AS generation, :base + 1000 * (value & {(1 << OFFSET_BITS) - 1}) AS at "
+    "FROM json_each(:ends)"
+)
+"""Ends as rows, from what `_ends` packs; nested arrays take SQLite twice as long."""
 
 
 @dataclass(slots=True)
@@ -38,15 +48,24 @@ class Statements:
 
     def write(self, connection: sqlite3.Connection, batch: Sequence[Change]) -> None:
         """Starts, ends and corrections, in their order."""
-        for kind, changes in groupby(batch, type):
-            if kind is Start:
-                self._write_starts(connection, changes)
-            elif kind is End:
-                self._write_ends(connection, changes)
+        highest = 0
+        ended = False
+        for kind, blocks in groupby(in_blocks(batch), type):
+            alike: list[Any] = list(blocks)
+            if kind is SuccessBlock:
+                self._write_successes(connection, alike)
+            elif kind is StartBlock:
+                for block in alike:
+                    self._write_starts(connection, block)
+                    highest = max(highest, block.first_run + len(block.tasks) - 1)
             else:
-                for change in changes:
-                    assert isinstance(change, Correction)
-                    self._correct(connection, change)
+                for change in alike:
+                    (self._write_failure if kind is End else self._correct)(connection, change)
+            ended |= kind in (SuccessBlock, End)
+        if highest:
+            connection.execute("UPDATE meta SET value = max(value, ?) WHERE key = 'run'", (highest,))
+        if ended:
+            self._trim_history(connection)
 
     def already(self, connection: sqlite3.Connection, verb: Verb, number: int) -> bool:
         """Whether the call with this number has been applied before: a commit can succeed and report a fault.
@@ -131,73 +150,78 @@ class Statements:
                 ((task.generation, task.state.served_through, self.key) for task in arrivals),
             )
 
-    def _write_starts(self, connection: sqlite3.Connection, starts: Iterable[Any]) -> None:
-        highest = 0
-        # Tasks that start for the same reason share one `Grounds`, and have consecutive run numbers.
-        for _, alike in groupby(starts, lambda start: id(start.grounds)):
-            group: list[Start] = list(alike)
-            grounds: Grounds = group[0].grounds
-            first_run = group[0].run
-            highest = max(highest, group[-1].run)
-            after = grounds.after
+    def _write_starts(self, connection: sqlite3.Connection, block: StartBlock) -> None:
+        grounds = block.grounds
+        after = grounds.after
+        connection.execute(
+            "UPDATE states SET served_through = :mark, last_attempt_at = :at, pending_retry_until = :retry, "
+            "interruptions = :interruptions, run = :first_run + j.key, run_cause = :cause, "
+            "run_scheduled = :scheduled, written_by = :key "
+            "FROM json_each(:generations) AS j WHERE states.generation = j.value",
+            {
+                "mark": after.served_through,
+                "at": after.last_attempt_at,
+                "retry": after.pending_retry_until,
+                "interruptions": after.interruptions,
+                "first_run": block.first_run,
+                "cause": grounds.cause.value,
+                "scheduled": grounds.scheduled,
+                "key": self.key,
+                "generations": _array(task.generation for task in block.tasks),
+            },
+        )
+
+    def _write_successes(self, connection: sqlite3.Connection, blocks: Sequence[SuccessBlock]) -> None:
+        """All at once: between two statements this thread would wait for the interpreter, which the loop needs, too."""
+        base = blocks[0].at
+        for packable, some in groupby(blocks, lambda block: 0 <= (block.at - base) // 1000 < 1 << OFFSET_BITS):
+            together = list(some)
+            if not packable:
+                self._write_successes(connection, together)
+                continue
+            runs = [(run, block.at) for block in together for run in block.runs]
+            ends = _ends(runs, base)
+            self._keep_history(connection, ends, runs, base, "success", None)
             connection.execute(
-                "UPDATE states SET served_through = :mark, last_attempt_at = :at, pending_retry_until = :retry, "
-                "interruptions = :interruptions, run = :first_run + j.key, run_cause = :cause, "
-                "run_scheduled = :scheduled, written_by = :key "
-                "FROM json_each(:generations) AS j WHERE states.generation = j.value",
-                {
-                    "mark": after.served_through,
-                    "at": after.last_attempt_at,
-                    "retry": after.pending_retry_until,
-                    "interruptions": after.interruptions,
-                    "first_run": first_run,
-                    "cause": grounds.cause.value,
-                    "scheduled": grounds.scheduled,
-                    "key": self.key,
-                    "generations": _generations(group),
-                },
+                "UPDATE states SET last_success_at = ended.at, pending_retry_until = NULL, failures = 0, "
+                "interruptions = 0, run = NULL, run_cause = NULL, run_scheduled = NULL, written_by = :key "
+                f"FROM ({ENDED}) AS ended WHERE states.generation = ended.generation",
+                {"ends": ends, "base": base, "key": self.key},
             )
-        connection.execute("UPDATE meta SET value = max(value, ?) WHERE key = 'run'", (highest,))
 
-    def _write_ends(self, connection: sqlite3.Connection, ends: Iterable[Any]) -> None:
-        # Callbacks that returned at the same instant are written together, those that failed one by one.
-        for _, alike in groupby(ends, lambda end: end.at if end.error is None else id(end)):
-            group: list[End] = list(alike)
-            end = group[0]
-            generations = _generations(group)
-            self._keep_history(connection, generations, group)
-            if end.error is None:
-                connection.execute(
-                    "UPDATE states SET last_success_at = ?, pending_retry_until = NULL, failures = 0, "
-                    "interruptions = 0, run = NULL, run_cause = NULL, run_scheduled = NULL, written_by = ? "
-                    "WHERE generation IN (SELECT value FROM json_each(?))",
-                    (end.at, self.key, generations),
-                )
-            else:
-                connection.execute(
-                    "UPDATE states SET last_failure_at = ?, pending_retry_until = ?, failures = ?, "
-                    "interruptions = 0, run = NULL, run_cause = NULL, run_scheduled = NULL, written_by = ? "
-                    "WHERE generation = ?",
-                    (end.at, end.pending_retry_until, end.failures, self.key, end.task.generation),
-                )
-        self._trim_history(connection)
+    def _write_failure(self, connection: sqlite3.Connection, end: End) -> None:
+        runs = [(end, end.at)]
+        self._keep_history(connection, _ends(runs, end.at), runs, end.at, "failure", end.error)
+        connection.execute(
+            "UPDATE states SET last_failure_at = ?, pending_retry_until = ?, failures = ?, "
+            "interruptions = 0, run = NULL, run_cause = NULL, run_scheduled = NULL, written_by = ? "
+            "WHERE generation = ?",
+            (end.at, end.pending_retry_until, end.failures, self.key, end.task.generation),
+        )
 
-    def _keep_history(self, connection: sqlite3.Connection, generations: str, ends: list[End]) -> None:
+    def _keep_history(
+        self,
+        connection: sqlite3.Connection,
+        ends: str,
+        runs: Sequence[tuple[Returned, Instant]],
+        base: Instant,
+        outcome: str,
+        error: str | None,
+    ) -> None:
         if not self.history:
             return
-        end = ends[0]
-        outcome = "success" if end.error is None else "failure"
         kept = connection.execute(
             "INSERT INTO runs (run, generation, cause, scheduled, started_at, ended_at, outcome, error) "
-            "SELECT s.run, s.generation, s.run_cause, s.run_scheduled, s.last_attempt_at, ?, ?, ? "
-            "FROM json_each(?) AS j CROSS JOIN states AS s ON s.generation = j.value",
-            (end.at, outcome, end.error, generations),
+            "SELECT s.run, s.generation, s.run_cause, s.run_scheduled, s.last_attempt_at, ended.at, :outcome, :error "
+            f"FROM ({ENDED}) AS ended CROSS JOIN states AS s ON s.generation = ended.generation",
+            {"ends": ends, "base": base, "outcome": outcome, "error": error},
         ).rowcount
-        if kept == len(ends):
+        if kept == len(runs):
             return
         # Some declarations were withdrawn while they ran: their states are gone, history hears of the end all the same.
         found = connection.execute(
-            "SELECT generation FROM states WHERE generation IN (SELECT value FROM json_each(?))", (generations,)
+            f"SELECT s.generation FROM ({ENDED}) AS ended CROSS JOIN states AS s ON s.generation = ended.generation",
+            {"ends": ends, "base": base},
         )
         in_force = {generation for (generation,) in found}
         connection.executemany(
@@ -205,17 +229,17 @@ class Statements:
             "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 (
-                    each.run,
-                    each.task.generation,
-                    each.grounds.cause.value,
-                    each.grounds.scheduled,
-                    each.grounds.at,
-                    each.at,
+                    run.number,
+                    run.task.generation,
+                    run.grounds.cause.value,
+                    run.grounds.scheduled,
+                    run.grounds.at,
+                    ended_at,
                     outcome,
-                    each.error,
+                    error,
                 )
-                for each in ends
-                if each.task.generation not in in_force
+                for run, ended_at in runs
+                if run.task.generation not in in_force
             ),
         )
 
@@ -251,5 +275,10 @@ def _generation(task: Task) -> int:
     return task.generation
 
 
-def _generations(changes: Sequence[Start] | Sequence[End]) -> str:
-    return f"[{','.join([str(change.task.generation) for change in changes])}]"
+def _array(numbers: Iterable[int]) -> str:
+    return f"[{','.join(map(str, numbers))}]"
+
+
+def _ends(runs: Iterable[tuple[Returned, Instant]], base: Instant) -> str:
+    """For each run one number: its generation, and in the lowest bits the milliseconds from `base` to its end."""
+    return _array((run.task.generation << OFFSET_BITS) + (at - base) // 1000 for run, at in runs)

@@ -321,6 +321,8 @@ class SimulatedHost:
     def _could_start(self, loop: Loop, decision: Decision, left_out: set[str]) -> bool:
         """Whether there was room for any of those that a decision left out."""
         slots, started = loop.free_slots(), len(decision.starts)
+        if decision.cut_short:
+            return False  # they stand behind some that were put off, and have their turn in the next one
         if started >= CHUNK_STARTS_MAX or (slots.total is not None and started >= slots.total):
             return False
         on_threads = sum(start.task.kind is Kind.THREAD for start in decision.starts)

@@ -1,0 +1,99 @@
+"""What a report says beside its verdicts: what was looked at, how far, and whether the end is the end."""
+
+import io
+from typing import Any
+
+import pytest
+
+from duly.core.moments import Instant
+from duly.errors import TraceError
+from duly.formal.checking import check
+from duly.formal.monitor import Monitor
+from duly.formal.properties import Value
+from duly.formal.trace import WK, Event, Header, Writer, encode_header
+from tests.formal.story import story
+
+LIFE = story("IS IE Due RS REs SS SE")
+
+
+def written(events: list[Event], *, header: Header | None = None, seal: bool = False) -> tuple[bytes, Writer]:
+    """A segment, and its writer, which knows how the next one begins."""
+    lines: list[bytes] = []
+    writer = Writer(lines.append, header or Header("store"))
+    writer.add_all(events)
+    if seal:
+        writer.seal(clean=False)
+    return b"".join(lines), writer
+
+
+def registers_after(events: list[Event]) -> dict[str, Any]:
+    monitor = Monitor()
+    for event in events:
+        monitor.step(event)
+    return monitor.snapshot().as_json()
+
+
+def test_no_source_is_no_trace() -> None:
+    """Nothing was looked at, and the report says so."""
+    report = check()
+    assert (report.scheduler, report.events, report.segments, report.first_segment) == ("", 0, 0, 0)
+    assert (report.tasks, report.crashes, report.until) == (0, 0, 0)
+    assert not report.ended
+    assert not report.sealed
+    assert not report.violated
+    assert {verdict.value for verdict in report.verdicts.values()} == {Value.HOLDING}
+
+
+def test_progress_is_told_in_events() -> None:
+    """Over all sources, growing, and in the end as many as there are."""
+    half = len(LIFE) // 2
+    first, writer = written(LIFE[:half])
+    second, _ = written(LIFE[half:], header=writer.following(registers_after(LIFE[:half])))
+    told: list[int] = []
+    report = check(io.BytesIO(first), io.BytesIO(second), progress=told.append)
+    assert told == sorted(told)
+    assert told[-1] == report.events == len(LIFE)
+
+
+def test_a_segment_without_a_seal_after_one_with_it_is_not_sealed() -> None:
+    """Only the last seal tells whether lines at the end are missing."""
+    first, writer = written(LIFE[:4], seal=True)
+    header = writer.following(registers_after(LIFE[:4]))
+    assert check(io.BytesIO(first)).sealed
+    assert not check(io.BytesIO(first + written(LIFE[4:], header=header)[0])).sealed
+    assert not check(io.BytesIO(first + encode_header(header))).sealed
+    assert check(io.BytesIO(first + written(LIFE[4:], header=header, seal=True)[0])).sealed
+
+
+@pytest.mark.parametrize(("where", "value"), [("zone", "Mars/Olympus"), ("cron", "* * * *")])
+def test_registers_that_name_what_does_not_exist_are_malformed(where: str, value: str) -> None:
+    """Their types are right; that no zone and no schedule can be made of them is told with the line of the header."""
+    registers = registers_after(LIFE[:4])
+    if where == "zone":
+        registers["scheduler"]["zone"] = value
+    else:
+        registers["tasks"][0][3] = value
+    header = encode_header(Header("store", 2, "0" * 64, 5, registers))
+    with pytest.raises(TraceError) as refused:
+        check(io.BytesIO(header))
+    assert (refused.value.details["fault"], refused.value.details["line"]) == ("malformed", 1)
+    assert value in str(refused.value)
+
+
+def test_lateness_is_left_out_on_request() -> None:
+    """`bounded=False`: also in a trace that begins with registers; R1, R2 and L2ᵇ have no verdict then."""
+    events = story("IS IE")
+    noon = Instant(events[-1].at - events[-1].at % 3_600_000_000 + 3_600_000_000)
+    late: list[Event] = [WK(len(events) + n, Instant(noon + n * 50_000_000), 0) for n in range(1, 4)]
+    awake: list[Event] = []
+    moment = events[-1].at
+    while moment < noon:
+        moment = Instant(moment + 60_000_000)
+        awake.append(WK(len(events) + len(awake) + 1, moment, 0))
+    whole = [*events, *awake, *(each._replace(seq=each.seq + len(awake)) for each in late)]
+    assert check(io.BytesIO(written(whole)[0])).verdicts["R1"].value is Value.VIOLATED
+    header = written(events)[1].following(registers_after(events))
+    alone = written(whole[len(events) :], header=header)[0]
+    assert check(io.BytesIO(alone)).verdicts["R1"].value is Value.VIOLATED
+    assert not {"R1", "R2", "L2ᵇ"} & set(check(io.BytesIO(alone), bounded=False).verdicts)
+    assert not {"R1", "R2", "L2ᵇ"} & set(check(io.BytesIO(written(whole)[0]), bounded=False).verdicts)

@@ -1,0 +1,242 @@
+"""From events to positions, the slow way: which letters stand where, for traces that can be checked by hand."""
+
+import pytest
+
+from duly.core.moments import Instant
+from duly.formal.trace import CK, RE, RS, WK, Event
+from duly.formal.unfold import unfold, violated
+from tests.formal.story import HOUR, SECOND, Story, story
+from tests.formal.test_monitor_against_formulas import compare
+
+
+def told(events: list[Event], name: str = "x") -> str:
+    """Positions as lines: the number of the event, and the letters."""
+    return "\n".join(f"{position.seq} {' '.join(sorted(position))}".rstrip() for position in unfold(events, name))
+
+
+def lines(text: str) -> str:
+    return "\n".join(line.strip() for line in text.strip().splitlines())
+
+
+def test_a_life_with_a_retry_a_crash_and_a_stop() -> None:
+    """Pulses stand before the event that comes after them; a crash before its boot; Resume at once, the first time."""
+    events = story("IS IE Due RS REf RetryDue RS Crash IS IE RS SS REs SE IS IE")
+    assert told(events) == lines("""
+        1 BT
+        2 IS IS_1
+        3 First
+        4 IE IE_1
+        5 Due
+        5 RS RS_1g1
+        6 RE RE_1g1 REf
+        7 RetryDue
+        7 RS RS_2g1
+        8 Crash
+        8 BT
+        9 IS IS_2
+        10 IE IE_2
+        11 Resume
+        11 RS RS_3g1
+        12 SS SS_3
+        13 RE RE_3g1 REs
+        14 SE SE_3 Settled
+        15 BT
+        16 IS IS_4
+        17 IE IE_4
+    """)
+
+
+def test_with_wait_a_retry_outlives_the_crash() -> None:
+    """And nothing resumes."""
+    events = story("IS IE Due RS REf RetryDue RS Crash IS IE RS", mode="wait")
+    assert told(events).splitlines()[-5:] == [
+        "8 BT Wait", "9 IS IS_2 Wait", "10 IE IE_2 Wait", "11 RetryDue Wait", "11 RS RS_3g1 Wait",
+    ]  # fmt: skip
+    assert all("Wait" in position for position in unfold(events, "x"))
+    assert not any("Wait" in position for position in unfold(story("IS IE Due RS"), "x"))
+
+
+def test_a_second_interruption_in_a_row_waits_and_a_new_declaration_does_not() -> None:
+    """SPEC 3.7, 5.1."""
+    events = story("IS IE Due RS Crash IS IE RS Crash IS IE Rest RS Override REs IS IE∅ IS IE")
+    assert (
+        told(events).splitlines()[11:]
+        == lines("""
+        9 RS RS_2g1
+        10 Crash
+        10 BT
+        11 IS IS_3
+        12 IE IE_3
+        13 Resume
+        13 RS RS_3g1
+        14 IS IS_4
+        15 First
+        16 IE IE_4
+        17 RE RE_3g1
+        18 IS IS_5
+        19 Gone
+        20 IE IE_5
+        21 IS IS_6
+        22 First
+        23 IE IE_6
+    """).splitlines()
+    )
+    early = story("IS IE Due RS Crash IS IE RS Crash IS IE RS")
+    assert told(early).splitlines()[-1] == "13 RS RS_3g1"
+    assert told(early).splitlines()[-2] == "12 IE IE_3"
+
+
+def test_calls_that_overlap() -> None:
+    """An initialize that overtakes a stop, a stop that is refused, two stops of which the last one settles."""
+    assert told(story("IS IE SS IS IE SE")).splitlines()[4:] == [
+        "5 SS SS_2", "6 IS IS_3", "7 IE IE_3 Overtaking", "8 SE SE_2 Settled",
+    ]  # fmt: skip
+    assert told(story("IS SS IE SE SF")).splitlines()[2:] == [
+        "3 SS SS_2", "4 First", "5 IE IE_1", "6 SE SE_2 Settled", "7",
+    ]  # fmt: skip
+    assert told(story("IS IE SS SS SF SE")).splitlines()[4:] == [
+        "5 SS SS_2", "6 SS SS_3", "7 SF SF_2", "8 SE SE_3 Settled",
+    ]  # fmt: skip
+    assert told(story("IS IE SS Crash IS IE")).splitlines()[-1] == "8 IE IE_3"
+
+
+def test_what_has_come_since_the_last_event_stands_at_the_end() -> None:
+    """With the number of the last event there is; an empty trace has no positions."""
+    events = story("IS IE Due RS REf")
+    late = Instant(events[-1].at + 2 * HOUR)
+    assert told([*events, WK(7, late, 0)]).splitlines()[-3:] == ["7 WK", "7 Due", "7 RetryDue"]
+    assert told([*events, WK(7, Instant(events[-1].at + 60 * SECOND), 0)]).splitlines()[-1] == "7 RetryDue"
+    assert told([*events, WK(7, Instant(events[-1].at + 60 * SECOND - 1), 0)]).splitlines()[-1] == "7 WK"
+    assert unfold([], "x") == []
+
+
+def test_other_tasks_are_nothing() -> None:
+    """Their events keep their positions, without a letter."""
+    events = story("IS IE Due RS:y REs:y RS", tasks="xy")
+    assert told(events).splitlines()[2:] == ["3 First", "4", "5 IE IE_1", "6", "7", "8 Due", "8 RS RS_2g1"]
+    assert told(events, "y").splitlines()[2:] == [
+        "3", "4 First", "5 IE IE_1", "6 Due", "6 RS RS_1g2", "7 RE RE_1g2 REs", "8",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("back", "letters"),
+    [
+        (HOUR // 2, ["7 Back CK", "8 WK"]),  # what was served stays served
+        (4 * HOUR, ["7 Back CK", "8 WK", "8 Due"]),  # what lies too far ahead is lowered, and comes again
+        (0, ["7 CK", "8 WK"]),
+        (-HOUR, ["7 CK", "8 WK", "8 Due"]),
+    ],
+)
+def test_a_clock_that_steps(back: int, letters: list[str]) -> None:
+    """SPEC 2.5: Back stands with the step; what had come has not come."""
+    events = story("IS IE Due RS REs")
+    now = events[-1].at
+    step = CK(7, Instant(now - back), now)
+    after = WK(8, Instant(now - back + (HOUR if back > HOUR else 0)), 0)
+    assert told([*events, step, after]).splitlines()[-len(letters) :] == letters
+
+
+def test_a_start_of_another_declaration_is_stale() -> None:
+    events = story("IS IE Due RS")
+    start = events[-1]
+    assert isinstance(start, RS)
+    assert told([*events[:-1], start._replace(generation=7)]).splitlines()[-1] == "5 RS RS_1g7 Stale"
+
+
+@pytest.mark.parametrize(
+    ("events", "expected"),
+    [
+        ([RS(1, Instant(0), "x", 1, 1, "cron", 0)], {"S2": 1, "S4": 1}),
+        ([RE(1, Instant(0), "x", 1, 1, True)], {"E2": 1, "S5": 1}),
+        ([WK(1, Instant(0), 0)], {}),
+        (story("IS IE Due RS Due RS Due RS"), {"S1": 6}),
+        (story("SE"), {"EW": 1}),
+        (story("IE"), {"EW": 2}),
+        (story("IS IE Due RS REs REs"), {"E2": 7}),
+    ],
+)
+def test_what_is_violated_and_where(events: list[Event], expected: dict[str, int]) -> None:
+    """At the first event that no continuation can mend; before the very first nothing was so, not even ¬Quiet."""
+    assert violated(events) == expected
+
+
+@pytest.mark.parametrize("change", [{"run": 2}, {"generation": 2}])
+def test_an_end_belongs_to_its_run_by_number_and_declaration(change: dict[str, int]) -> None:
+    """E2, of the formulas."""
+    events = story("IS IE Due RS REs")
+    end = events[-1]
+    assert isinstance(end, RE)
+    assert violated([*events[:-1], end._replace(**change)])["E2"] == 6  # type: ignore[arg-type]
+
+
+def test_the_earliest_of_all_tasks_counts() -> None:
+    """Whichever comes first in the alphabet."""
+    assert violated(story("IS IE Due RS:y RS:y RS:x RS:x", tasks="xy"))["S1"] == 7
+    assert violated(story("IS IE Due RS:x RS:x RS:y RS:y", tasks="xy"))["S1"] == 7
+
+
+# --- against the monitor, where a rule decides ------------------------------------------------------------------------
+
+DECISIVE = [
+    "IS IE Due RS REs Override RS", "IS IE Due RS REf Override RetryDue RS", "IS IE Due RS REf RetryDue Override RS",
+    "IS IE Due RS REs Due Override RS", "IS IE Due RS REs IS IE∅ IS IE RS", "IS IE Due RS REs IS IE∅ Due RS",
+    "IS IE Due RS Override REf RetryDue RS", "IS IE Due RS Override REs Due RS", "IS IE Due RS Override Crash IS IE RS",
+    "IS IE Due RS Crash IS IE", "IS IE Due RS Crash IS IE Override RS", "IS IE Due RS Crash Override Due RS",
+    "IS IE Due RS Crash IS IE RS Crash IS IE RS", "IS IE Due RS Crash IS IE RS Crash IS IE Rest RS",
+    "IS IE Due RS Crash IS IE RS REs Due RS Crash IS IE RS", "IS IE Due RS Crash IS IE RS REf Rest RS Crash IS IE RS",
+    "IS IE Due RS Crash IS IE RS Crash Override Due RS Crash IS IE RS", "IS IE Due RS REs Crash IS IE RS",
+    "IS IE Due RS REf RetryDue RS REf RetryDue RS", "IS IE Due RS REf Due RS REs RetryDue RS",
+    "IS IE Due RS Due REs RS",
+    "IS IE Due RS REf Crash IS IE RetryDue RS", "IS IE Due RS REf RetryDue RS Crash IS IE RS REs RS",
+    "IS IE Due Due RS RS", "IS Crash IS IE", "IS IE Due Crash IS Crash IS IE Due RS",
+    "IS IE Due RS REs Due RS Crash IS IE Due RS", "Crash IS IE Due RS", "IS IE SS SE Crash IS IE Due RS",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", ["restart", "wait"])
+@pytest.mark.parametrize("text", DECISIVE)
+def test_formulas_and_monitor_agree_on_declarations_and_crashes(text: str, mode: str) -> None:
+    """SPEC 3.4, 3.6, 3.7, 5.1, 5.3: first what is violated, and else what is open."""
+    compare(story(text, mode=mode))
+
+
+HOURS = HOUR // SECOND
+
+
+@pytest.mark.parametrize("cron", ["0 * * * *", "* * * * *"])
+@pytest.mark.parametrize(
+    ("before", "back", "after"),
+    [
+        ("IS IE Due RS REs", 3 * HOURS, "RS"),
+        ("IS IE Due RS REs", 3 * HOURS + 60, "RS"),
+        ("IS IE Due RS REs", 3 * HOURS + 60, "Rest RS"),
+        ("IS IE Due RS REs", 4 * HOURS, "Due RS"),
+        ("IS IE", 3 * HOURS, "RS"),
+        ("IS IE", 3 * HOURS + 60, "RS"),
+        ("IS IE Due RS REs Override", 4 * HOURS, "RS"),
+        ("IS IE Due RS REf", 2 * HOURS, "RS"),
+        ("IS IE Due RS REf", 2 * HOURS, "Rest RS"),
+        ("IS IE Due RS REf Rest", 2 * HOURS, "RS"),
+        ("IS IE Due RS REf Due RS", HOURS, "REf Rest RS"),
+        ("IS IE Due RS Crash IS IE RS Crash IS IE", HOURS, "RS"),
+        ("IS IE Due RS Crash IS IE RS Crash IS IE", HOURS, "Rest RS"),
+        ("IS IE Due RS Crash IS IE RS Crash IS IE Rest", HOURS, "RS"),
+        ("IS IE Due RS Crash IS IE", HOURS, "RS"),
+        ("IS IE Due RS REs", -HOURS, "RS"),
+        ("IS IE Due RS REs Due", HOURS, "RS"),
+    ],
+)
+@pytest.mark.parametrize("by", ["CK", "Crash IS IE"])
+def test_formulas_and_monitor_agree_on_a_clock_that_steps(
+    before: str, back: int, after: str, cron: str, by: str
+) -> None:
+    """SPEC 2.5: within a boot, and found by the next."""
+    told_ = Story(cron=cron).tell(before)
+    old = Instant(told_.now)
+    told_.now -= back * SECOND
+    if by == "CK":
+        told_.events.append(CK(len(told_.events) + 1, Instant(told_.now), old))
+    else:
+        told_.tell(by)
+    compare(told_.tell(after).events)

@@ -1,0 +1,159 @@
+"""Mutants of functions, judged by tests that are collected once for many of them: much quicker than once for each.
+
+The wrong code of a function takes the place of the right one in the module that is loaded, so that everybody who has
+imported the function runs it. That is the same as importing the wrong module as long as nothing has run the function
+before: who asks sees to that. What cannot be done in this way is passed over without a verdict.
+"""
+
+import inspect
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from types import CodeType, FunctionType
+
+import pytest
+
+from tests.mutation.covering import FAST, Coverage
+from tests.mutation.mutants import Mutant
+from tests.mutation.trials import QUIETLY, Trial, Verdict, in_this_child, tried
+
+Swap = tuple[FunctionType, CodeType]
+
+
+def is_of_functions(mutant: Mutant, source: str) -> bool:
+    """Whether a mutant changes nothing but the inside of functions."""
+    return _changed(mutant, source) is not None
+
+
+def held(
+    cases: Mapping[Mutant, Sequence[str]], sources: Mapping[str, str], coverage: Coverage, *, jobs: int, until: float
+) -> Iterator[tuple[Mutant, Verdict]]:
+    """Judge mutants, each by its tests, in a process that loads the tests of all of them."""
+    if not cases:
+        return
+    mutants = list(cases)
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+
+        def tell(mutant: Mutant, verdict: Verdict) -> None:
+            os.write(writing, f"{mutants.index(mutant)} {verdict.value}\n".encode())
+
+        os.close(reading)
+        in_this_child(lambda: _Court(cases, sources, coverage, jobs, until).hold(tell))
+    os.close(writing)
+    try:
+        with os.fdopen(reading) as lines:
+            for line in lines:
+                index, _, verdict = line.strip().partition(" ")
+                yield mutants[int(index)], Verdict(verdict)
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(child, signal.SIGINT)  # if it still sits, it ends those on trial as well
+        os.waitpid(child, 0)
+
+
+class _Court:
+    """A plugin: instead of running the tests that were collected, it judges mutants by them."""
+
+    def __init__(
+        self,
+        cases: Mapping[Mutant, Sequence[str]],
+        sources: Mapping[str, str],
+        coverage: Coverage,
+        jobs: int,
+        until: float,
+    ) -> None:
+        self._cases = cases
+        self._sources = sources
+        self._coverage = coverage
+        self._jobs = jobs
+        self._until = until
+        self._tell: Callable[[Mutant, Verdict], None]
+
+    def hold(self, tell: Callable[[Mutant, Verdict], None]) -> int:
+        """Tell each verdict; returns as pytest does."""
+        self._tell = tell
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        files = sorted({test.partition("::")[0] for tests in self._cases.values() for test in tests})
+        return int(pytest.main(["-s", *QUIETLY, "-m", FAST, *files], plugins=[self]))
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        for mutant, verdict in tried(self._trials(session), jobs=self._jobs):
+            self._tell(mutant, verdict)
+        return True
+
+    def _trials(self, session: pytest.Session) -> Iterator[Trial]:
+        collected = {item.nodeid: item for item in session.items}
+        for mutant, tests in self._cases.items():
+            items = [collected[test] for test in tests if test in collected]
+            swaps = _swaps(mutant, self._sources[mutant.path])
+            if swaps and items and time.monotonic() < self._until:
+                yield Trial(mutant, partial(self._judge, swaps, items))
+
+    def _judge(self, swaps: Iterable[Swap], items: Sequence[pytest.Item]) -> int:
+        for function, code in swaps:
+            function.__code__ = code
+        for item, after in zip(items, [*items[1:], None], strict=True):
+            signal.setitimer(signal.ITIMER_PROF, self._coverage.cpu_seconds_max(item.nodeid))
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
+            if item.session.testsfailed:
+                return 1
+        return 0
+
+
+def _swaps(mutant: Mutant, source: str) -> list[Swap]:
+    """What to put where; empty if a function is not found, or not as the source has it."""
+    module = sys.modules.get(mutant.module)
+    found = []
+    for right, wrong in _changed(mutant, source) or ():
+        function: object = module
+        with suppress(AttributeError):
+            for name in right.co_qualname.split("."):
+                function = inspect.getattr_static(function, name)
+        if isinstance(function, property):
+            function = function.fget
+        elif isinstance(function, classmethod | staticmethod):
+            function = function.__func__
+        if (
+            not isinstance(function, FunctionType)
+            or function.__code__ != right
+            or right.co_freevars != wrong.co_freevars
+        ):
+            return []
+        found.append((function, wrong))
+    return found
+
+
+def _changed(mutant: Mutant, source: str) -> list[tuple[CodeType, CodeType]] | None:
+    """The functions of a module that a mutant changes, right and wrong; None if it changes anything beside them."""
+    right, wrong = (
+        _functions(compile(text, mutant.path, "exec", dont_inherit=True))
+        for text in (source, mutant.applied_to(source))
+    )
+    if right[1] != wrong[1]:
+        return None
+    return [(one, other) for one, other in zip(right[0], wrong[0], strict=True) if one != other]
+
+
+def _functions(code: CodeType) -> tuple[list[CodeType], list[object]]:
+    """The functions and methods in a module's code, and all the rest of it."""
+    functions: list[CodeType] = []
+    rest: list[object] = [code.co_code, code.co_names]
+    for constant in code.co_consts:
+        if not isinstance(constant, CodeType):
+            rest.append((type(constant), constant))
+        elif not constant.co_flags & inspect.CO_NEWLOCALS:  # the body of a class
+            inner, others = _functions(constant)
+            functions += inner
+            rest += others
+        elif constant.co_name.startswith("<"):  # a lambda, or what is left of a comprehension
+            rest.append(constant)
+        else:
+            functions.append(constant)
+            rest.append(constant.co_qualname)
+    return functions, rest

@@ -1,0 +1,93 @@
+"""Which tests run a line, how long they take, and how long they may."""
+
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import coverage
+
+from tests.mutation.mutants import Mutant
+
+ROOT: Final = Path(__file__).parents[2]
+FAST: Final = "not slow and not soak"
+CPU_SECONDS_MIN: Final = 4.0
+PATIENCE: Final = 5
+"""A test is taken to loop for ever when it computes so many times longer than it took, and these seconds more."""
+
+
+class Coverage:
+    """For each line, the tests that run it; quick ones first."""
+
+    def __init__(self, judges: Sequence[str], folder: Path | None = None) -> None:
+        folder = Path(tempfile.mkdtemp(prefix="duly-mutation-")) if folder is None else folder
+        data, durations = folder / "coverage", folder / "durations"
+        if not data.exists():
+            self._collect(judges, data, durations)
+        self._seconds = _durations(durations.read_text())
+        self._data = coverage.CoverageData(str(data))
+        self._data.read()
+        self._files: dict[str, bool] = {}
+        self._of_file: dict[str, dict[int, list[str]]] = {}
+
+    def _collect(self, judges: Sequence[str], data: Path, durations: Path) -> None:
+        data.parent.mkdir(parents=True, exist_ok=True)
+        run = subprocess.run(
+            [
+                *(sys.executable, "-m", "pytest", "-q", "-p", "no:sugar", "-p", "no:cacheprovider", *judges),
+                *("-m", FAST, "--cov=duly", "--cov-context=test", "--cov-report=", "--durations=0"),
+            ],
+            cwd=ROOT,
+            env={**os.environ, "COVERAGE_FILE": str(data)},
+            stdout=durations.open("w"),
+            stderr=subprocess.STDOUT,
+            check=False,
+        )
+        if run.returncode:
+            raise SystemExit("The tests fail as they are:\n" + durations.read_text()[-3000:])
+
+    def tests_of(self, mutant: Mutant) -> list[str]:
+        """The tests that run the statement of a mutant; what is only run when the module is imported has them all."""
+        lines = self._lines(mutant)
+        contexts = {context for line in mutant.lines for context in lines.get(line, ())}
+        tests = {context.partition("|")[0] for context in contexts if context}
+        if "" in contexts and not tests:  # at import: whoever runs anything of this module may notice
+            everywhere = {context.partition("|")[0] for found in lines.values() for context in found if context}
+            tests = everywhere
+        tests = {test for test in tests if self._exists(test.partition("::")[0])}
+        return sorted(tests, key=lambda test: (self._seconds.get(test, 0.0), test))
+
+    def is_run_at_import(self, mutant: Mutant) -> bool:
+        """Whether the statement of a mutant is also run outside of tests, when something is imported."""
+        lines = self._lines(mutant)
+        return any("" in lines.get(line, ()) for line in mutant.lines)
+
+    def _lines(self, mutant: Mutant) -> dict[int, list[str]]:
+        if mutant.path not in self._of_file:
+            self._of_file[mutant.path] = self._data.contexts_by_lineno(str(ROOT / mutant.path))
+        return self._of_file[mutant.path]
+
+    def _exists(self, file: str) -> bool:
+        """Coverage that was kept may know files that have gone: pytest would refuse to run, and judge nothing."""
+        if file not in self._files:
+            self._files[file] = (ROOT / file).exists()
+        return self._files[file]
+
+    def cpu_seconds_max(self, test: str) -> float:
+        """How long a test may compute."""
+        return CPU_SECONDS_MIN + PATIENCE * self._seconds.get(test, 0.0)
+
+
+def _durations(report: str) -> dict[str, float]:
+    """What pytest says each test took; those under a few milliseconds are not listed."""
+    seconds: dict[str, float] = {}
+    for line in report.splitlines():
+        parts = line.split(None, 2)
+        if len(parts) == 3 and parts[0].endswith("s") and parts[1] in ("call", "setup", "teardown"):
+            with contextlib.suppress(ValueError):
+                seconds[parts[2]] = seconds.get(parts[2], 0.0) + float(parts[0][:-1])
+    return seconds
