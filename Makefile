@@ -49,7 +49,7 @@ soak: $(VENV)/.dev-ready ## run the soak tests, each for MINUTES minutes (defaul
 	$(call heading,mutation testing for $(MINUTES) minutes)
 	$(BIN)/python -m tests.mutation --minutes $(MINUTES)
 
-mutation: $(VENV)/.dev-ready ## change core/ and formal/ in one place at a time: do the tests notice? All of it takes hours
+mutation: $(VENV)/.dev-ready ## change core/ and formal/ in one place at a time: do the tests notice? (ARGS="--jobs 2": half an hour)
 	$(call heading,mutation testing)
 	$(BIN)/python -m tests.mutation $(ARGS)
 

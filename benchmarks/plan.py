@@ -148,7 +148,7 @@ PEERS: tuple[tuple[str, str, dict[str, Any], str, str], ...] = (
 HOPELESS = {"APScheduler 4, SQLite"}
 """Those that are compared with fewer tasks: at 10,000 one tick takes longer than everything else in a round."""
 
-IMPATIENTLY = {"celery": 0.05, "apscheduler3": 0.3, "apscheduler4": 0.3}
+IMPATIENTLY = {"celery": 0.05, "apscheduler3": 0.1, "apscheduler4": 0.1}
 """Those that are watched for a limited time only, as a share of the patience with one child."""
 
 

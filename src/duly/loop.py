@@ -82,7 +82,7 @@ class Loop(Life):
             starts_allowed=self._may_start,
             ended=self._settle,
             more_ends=lambda: not self.execution.all_returned.is_set(),
-            starts_follow=lambda: self._deciding,
+            starts_follow=lambda: self._bursting,
             observer=observer,
             traced=traced,
         )
@@ -107,8 +107,8 @@ class Loop(Life):
         self._strays: dict[str, Run] = {}
         """Runs whose declaration has been withdrawn, by name: whoever takes the name waits for them."""
         self._owes = False
-        self._deciding = False
-        """A chunk of starts is durable, and the next is being decided."""
+        self._bursting = False
+        """A full chunk of starts is on its way to the disk: when it is there, the next one follows at once."""
         self._closing = False
         self._abandoned = False
         self._stepped_back = False
@@ -285,7 +285,7 @@ class Loop(Life):
                         break
                     self._next_run += len(decision.starts)
                     commit = self.journal.submit(decision.starts) if decision.starts else None
-                    self._deciding = False
+                    self._bursting = len(decision.starts) >= CHUNK_STARTS_MAX
                     await self.execution.launch(launching)
                     launching = []
                     granted = await commit if commit is not None else Starts()
@@ -293,14 +293,13 @@ class Loop(Life):
                         break
                     self.agenda.apply(decision, granted)
                     launching = self.execution.admit(granted)
-                    self._deciding = bool(launching)
                 evaluated += decision.evaluated
                 executed += len(granted)
                 self._reports.starts(granted, self.agenda, self.active_since)
                 if decision.evaluated >= LARGE_CHUNK:
                     await breathe()  # between what so many cost, started or not, and asking as many again
         finally:
-            self._deciding = False
+            self._bursting = False
             # Durable starts are called whatever happens here, unless the event loop itself is going away.
             if not self.tearing_down:
                 await self.execution.launch(launching)

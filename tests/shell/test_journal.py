@@ -79,6 +79,7 @@ class Bench:
         self.events: list[Event] = []
         self.ended: list[list[str]] = []
         self.may_start = True
+        self.more_starts = False
         self.defect: Exception | None = None
         self.journal = Journal(
             disk,
@@ -87,6 +88,7 @@ class Bench:
             first_number=100,
             starts_allowed=lambda: self.may_start,
             ended=self.end,
+            starts_follow=lambda: self.more_starts,
         )
 
     async def end(self, ends: Sequence[End]) -> None:
@@ -224,6 +226,28 @@ async def test_numbers_grow_by_one_with_each_batch(bench: Bench) -> None:
         await bench.journal.commit([bench.start(run, run)])
     assert [number for number, _ in bench.disk.attempts] == [100, 101, 102]
     assert bench.journal.next_number() == 103
+
+
+async def test_ends_of_a_burst_are_written_with_the_starts_that_follow(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Architecture: one commit for both; but not for longer than a moment, for a crash would repeat those runs."""
+    monkeypatch.setattr(journal_module, "BURST_ENDS_MIN", 2)
+    monkeypatch.setattr(journal_module, "GATHERING_SECONDS_MAX", 600.0)
+    granted = await bench.journal.commit([bench.start(n, n + 1) for n in range(4)])
+    assert granted is not None
+    bench.more_starts = True
+    for start in granted[:2]:
+        bench.journal.record(bench.finish(start))
+    await settle()
+    assert bench.ended == []
+    await bench.journal.commit([bench.start(4, 5)])
+    assert bench.batches()[1:] == [["end t0", "end t1", "start t4"]]
+    monkeypatch.setattr(journal_module, "GATHERING_SECONDS_MAX", 0.0)
+    for start in granted[2:]:
+        bench.journal.record(bench.finish(start))
+    await settle()
+    assert bench.ended == [["t0", "t1"], ["t2", "t3"]]
 
 
 async def test_a_batch_is_bounded(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
