@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duly.core import batch
 from duly.core.batch import Batch, Ends, StartBlock, Starts, SuccessBlock, in_blocks
 from duly.core.cron import parse_cron
 from duly.core.moments import Delay, Instant, Minute
@@ -75,14 +74,12 @@ def test_they_are_indexed_as_a_list_is() -> None:
             sequence[3]
 
 
-def test_ends_of_one_instant_are_one_block_and_failures_stand_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the order in which they came, also around a failure; and no block is longer than it may be."""
-    monkeypatch.setattr(batch, "BLOCK_MAX", 3)
+def test_ends_of_one_instant_are_one_block_and_failures_stand_alone() -> None:
+    """In the order in which they came, also around a failure."""
     singles = [end(1), end(2), end(3), end(4), end(5, AT + 1000), end(6, AT + 1000, "it broke"), end(7, AT + 1000)]
     ends = ends_of(*singles)
     assert [len(block.runs) if isinstance(block, SuccessBlock) else block.error for block in ends.blocks] == [
-        3,
-        1,
+        4,
         1,
         "it broke",
         1,

@@ -100,9 +100,9 @@ def command(store: Path, runs: int, seconds: float) -> list[str]:
     return [sys.executable, "-m", "tests.faults.disk_program", str(store), str(runs), str(seconds)]
 
 
-def run(store: Path, runs: int, seconds: float, *wrapper: str) -> list[list[Any]]:
-    """Let it live, under strace or whatever the wrapper is, and return what it said."""
-    finished = subprocess.run(
+def lived(store: Path, runs: int, seconds: float, *wrapper: str) -> "subprocess.CompletedProcess[bytes]":
+    """Let it live, under strace or whatever the wrapper is, to whatever end."""
+    return subprocess.run(
         [*wrapper, *command(store, runs, seconds)],
         cwd=_ROOT,
         env=environment(),
@@ -111,6 +111,11 @@ def run(store: Path, runs: int, seconds: float, *wrapper: str) -> list[list[Any]
         timeout=120,
         check=False,
     )
+
+
+def run(store: Path, runs: int, seconds: float, *wrapper: str) -> list[list[Any]]:
+    """The same to a good end; returns what it said."""
+    finished = lived(store, runs, seconds, *wrapper)
     assert finished.returncode == 0, finished.stderr.decode()[-2000:]
     return [json.loads(line) for line in finished.stdout.splitlines()]
 

@@ -7,7 +7,6 @@ killed process left, whose last transactions are in its log alone.
 import os
 import shutil
 import signal
-import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,16 +15,15 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from tests.conftest import require
-from tests.faults.disk_program import command, run, words
+from tests.faults.disk_program import lived, run, words
 from tests.faults.fold import Fold, compare, look_into
-from tests.faults.kill_chain import environment, judge
+from tests.faults.kill_chain import judge
 from tests.stores.helpers import contents, everything
 
 SIDE_BY_SIDE: Final = 2
 RUNS: Final = 3
 ERRORS: Final = {"mmap": "ENOMEM"}  # what a call can really answer; all others: EIO
 NEVER_FAIL: Final = {"close"}  # one that strace lets fail does not close, and no kernel does that
-_ROOT = Path(__file__).parents[2]
 
 
 class Point(NamedTuple):
@@ -94,15 +92,7 @@ def _hurting(store: Path, call: str, how: str) -> list[str]:
 
 def killed(store: Path, point: Point, runs: int = RUNS) -> bool:
     """A life that is killed there; whether it came so far."""
-    died = subprocess.run(
-        [*_hurting(store, point.call, f"signal=KILL:when={point.number}"), *command(store, runs, 60)],
-        cwd=_ROOT,
-        env=environment(),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        timeout=120,
-        check=False,
-    )
+    died = lived(store, runs, 60, *_hurting(store, point.call, f"signal=KILL:when={point.number}"))
     assert died.returncode in {0, -signal.SIGKILL}, died.stderr.decode()
     return died.returncode != 0
 

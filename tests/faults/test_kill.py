@@ -98,3 +98,4 @@ def test_killed_for_hours_nothing_durable_is_lost_and_nothing_runs_twice(nursery
         total += lives_of(nursery, tmp_path, range(seed, seed + SIDE_BY_SIDE), 4 * CYCLES)
         seed += SIDE_BY_SIDE
     record("kill", **total)
+    assert total["cycles"] >= 4 * CYCLES

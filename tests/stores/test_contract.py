@@ -536,6 +536,21 @@ async def test_numbers_grow_from_life_to_life(place: Place) -> None:
             await life.declare()
 
 
+async def test_ends_of_one_batch_are_kept_to_the_microsecond(place: Place) -> None:
+    """SPEC 3.9: what is durable is what was, also around a step of the clock, however ends are written together."""
+    microseconds = [5_000_123, 5_001_000, 5_001_123, 4_500_000, 1_300_000_123, 5_001_123, 2**20 * 1000 + 5_000_123]
+    tasks = [task(n, f"t{n}") for n, _ in enumerate(microseconds, 1)]
+    async with living(place.store()) as life:
+        await life.declare(added=tasks)
+        starts = [start(each, run, at(NOON, 1)) for run, each in enumerate(tasks, 1)]
+        await life.write(*starts)
+        moments = [Instant(at(NOON, 0) + after) for after in microseconds]
+        await life.write(*(ended(begun, moment) for begun, moment in zip(starts, moments, strict=True)))
+        assert [row[5] for row in place.runs()] == moments
+    records = await found(place)
+    assert {name: record.state for name, record in records.items()} == {each.name: each.state for each in tasks}
+
+
 # --- runs that outlive their declaration -----------------------------------------------------------------------------
 
 

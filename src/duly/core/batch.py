@@ -6,13 +6,10 @@ of them goes from block to block instead: a run then leaves no object to the col
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, groupby, islice
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from duly.core.moments import Instant
 from duly.core.task import Change, Correction, End, Grounds, Start, Task
-
-BLOCK_MAX: Final = 5_000
-"""Ends of one block: no statement, and no step of settling, is longer."""
 
 T = TypeVar("T", Start, End)
 
@@ -114,7 +111,7 @@ class Ends(_Blocks[End]):
     def succeeded(self, run: Returned, at: Instant) -> None:
         """One more callback returned."""
         last = self._last
-        if last is not None and last.at == at and len(last.runs) < BLOCK_MAX:
+        if last is not None and last.at == at:
             last.runs.append(run)
         else:
             self._last = block = SuccessBlock(at, [run])

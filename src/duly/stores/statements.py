@@ -174,9 +174,9 @@ class Statements:
     def _write_successes(self, connection: sqlite3.Connection, blocks: Sequence[SuccessBlock]) -> None:
         """All at once: between two statements this thread would wait for the interpreter, which the loop needs, too."""
         base = blocks[0].at
-        for packable, some in groupby(blocks, lambda block: 0 <= (block.at - base) // 1000 < 1 << OFFSET_BITS):
+        for packable, some in groupby(blocks, lambda block: _fits(block.at, base)):
             together = list(some)
-            if not packable:
+            if not packable:  # the clock was stepped in between, or an end shares the microsecond of its start
                 self._write_successes(connection, together)
                 continue
             runs = [(run, block.at) for block in together for run in block.runs]
@@ -277,6 +277,12 @@ def _generation(task: Task) -> int:
 
 def _array(numbers: Iterable[int]) -> str:
     return f"[{','.join(map(str, numbers))}]"
+
+
+def _fits(at: Instant, base: Instant) -> bool:
+    """Whether an end can be told in milliseconds from `base`, exactly."""
+    milliseconds, rest = divmod(at - base, 1000)
+    return not rest and 0 <= milliseconds < 1 << OFFSET_BITS
 
 
 def _ends(runs: Iterable[tuple[Returned, Instant]], base: Instant) -> str:
