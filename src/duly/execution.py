@@ -3,15 +3,16 @@
 import asyncio
 import inspect
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
+from itertools import chain, repeat
 from typing import Final
 
 from duly.clock import SLICE_SECONDS, Clock, breathe, give_way
 from duly.core.batch import Starts
 from duly.core.moments import MICROSECONDS
 from duly.core.registration import Kind
-from duly.core.task import Task
+from duly.core.task import Grounds, Task
 from duly.host import Host
 from duly.runs import Pool, Run, inside
 
@@ -44,13 +45,16 @@ class Execution:
         is_writing: Callable[[], bool],
         ends_are_heard: Callable[[], bool],
     ) -> None:
+        self.open = 0
+        """How many runs are durable, and their end is not."""
         self.runs: dict[Task, Run] = {}
-        """Those whose end is not durable yet; a task has one at most."""
+        """Those of them that are under way, or of whose end there is more to tell than that it came."""
         self.all_returned = asyncio.Event()
         """Set while no callback is under way."""
         self.all_returned.set()
         self._under_way = 0
         self._threads_used = 0
+        self._admitted = 0.0
         self._clock: Clock = host.clock
         self._eager = host.eager
         self._pool: Pool = host.new_pool(pool_size)
@@ -70,39 +74,46 @@ class Execution:
     @property
     def free_threads(self) -> int:
         """How many blocking callbacks may begin."""
-        return self._pool.size - self._threads_used
+        # More than there are threads may be in use: an initialize() can turn a durable start into a blocking one.
+        return max(0, self._pool.size - self._threads_used)
 
-    def admit(self, granted: Starts) -> list[Run]:
+    def admit(self, granted: Starts) -> None:
         """Starts are durable: from here on they are running, and stop() waits for them."""
-        elapsed, owner, key = self._clock.elapsed(), self._owner, self._key
+        key = self._key
         self._measures = self._ends_are_heard()
-        admitted: list[Run] = []
+        self._admitted = self._clock.elapsed()
         for block in granted.blocks:
-            grounds = block.grounds
-            runs = [
-                Run(task, number, grounds, owner, elapsed) for number, task in enumerate(block.tasks, block.first_run)
-            ]
-            self.runs.update(zip(block.tasks, runs, strict=True))
-            for task in block.tasks:
+            for run, task in enumerate(block.tasks, block.first_run):
                 task.written_by = key
                 if task.kind is Kind.THREAD:
-                    self._threads_used += 1
-            admitted += runs
-        if admitted:
-            self._under_way += len(admitted)
+                    self._prepare(task, run, block.grounds)
+        self.open += len(granted)
+        self._under_way += len(granted)
+        if granted:
             self.all_returned.clear()
-        return admitted
 
-    async def launch(self, runs: Sequence[Run]) -> None:
+    def _prepare(self, task: Task, number: int, grounds: Grounds) -> Run:
+        """A run that is about to be called; one that needs a thread has it from the moment it is admitted."""
+        run = self.runs[task] = Run(task, number, grounds, self._owner, self._admitted)
+        if run.kind is Kind.THREAD:
+            self._threads_used += 1
+        return run
+
+    async def launch(self, starts: Starts) -> None:
         """Call them, a few at a time, so that others have their turn."""
         event_loop = asyncio.get_running_loop()
         begun = self._clock.elapsed()
-        for index, run in enumerate(runs, 1):
+        # Nothing is made of a start before its turn: thousands of runs that wait for it would be the collector's.
+        numbered = chain.from_iterable(
+            zip(repeat(block.grounds), enumerate(block.tasks, block.first_run)) for block in starts.blocks
+        )
+        for index, (grounds, (number, task)) in enumerate(numbered, 1):
+            run = self.runs.get(task) or self._prepare(task, number, grounds)
             work = self._run_blocking(run) if run.kind is Kind.THREAD else self._run_on_loop(run)
             if self._eager:
-                task = asyncio.Task(work, loop=event_loop, eager_start=True)  # type: ignore[call-arg]
+                begun_work = asyncio.Task(work, loop=event_loop, eager_start=True)  # type: ignore[call-arg]
                 if not run.ended:
-                    run.work = task
+                    run.work = begun_work
                 if index % 32 == 0 and self._clock.elapsed() - begun > SLICE_SECONDS:
                     await breathe()
                     begun = self._clock.elapsed()
@@ -113,13 +124,15 @@ class Execution:
             if index % LAUNCHED_BEFORE_GIVING_WAY == 0 and self._is_writing():
                 give_way()
 
-    def release(self, runs: Iterable[Run]) -> None:
-        """Their ends are durable: their tasks, and their slots, are free."""
+    def release(self, tasks: Sequence[Task]) -> list[Run | None]:
+        """Their ends are durable: they, and their slots, are free. Returns what there is to tell of each run."""
         forget = self.runs.pop
-        for run in runs:
-            forget(run.task)
-            if run.kind is Kind.THREAD:
+        self.open -= len(tasks)
+        released = [forget(task, None) for task in tasks]
+        for run in released:
+            if run is not None and run.kind is Kind.THREAD:
                 self._threads_used -= 1
+        return released
 
     # --- one run -----------------------------------------------------------------------------------------------------
 
@@ -133,7 +146,7 @@ class Execution:
                 await self._interrupt_the_loop(run)
         else:
             self._conclude(run, None)
-            run.work = None  # until its end is durable a run lives on, but not what it ran in
+            run.work = None  # its context refers to the run, so neither would go before the collector comes
 
     async def _run_blocking(self, run: Run) -> None:
         self._enter(run)
@@ -189,6 +202,8 @@ class Execution:
             run.duration_ms = (self._clock.elapsed() - run.begun) * 1000
         if error is None:
             self._succeeded(run)
+            if not self._measures and run.kind is Kind.LOOP:
+                del self.runs[run.task]
         else:
             self._failed(run, error)
         self._under_way -= 1

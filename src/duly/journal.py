@@ -9,9 +9,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 from duly.clock import Clock, breathe
-from duly.core.batch import Batch, Ends, Returned, Starts
+from duly.core.batch import Batch, Ends, Starts
 from duly.core.moments import MICROSECONDS, Instant
-from duly.core.task import Change, Correction, End, Start
+from duly.core.task import Change, Correction, End, Grounds, Start, Task
 from duly.events import StoreFault, StoreRecovered
 from duly.observing import Observer
 from duly.sink import Sink
@@ -89,11 +89,11 @@ class Journal:
         self._work.set()
         self._ends.append(end)
 
-    def succeeded(self, run: Returned, at: Instant) -> None:
+    def succeeded(self, task: Task, run: int, grounds: Grounds, at: Instant) -> None:
         """The same for the end of a callback that returned, of which there are many."""
         if not self._ends:
             self._work.set()
-        self._ends.succeeded(run, at)
+        self._ends.succeeded(task, run, grounds, at)
 
     def note(self, *row: Any) -> None:
         """Have something observable written to the trace that changes no state; nothing is kept unless it is wanted."""

@@ -7,8 +7,9 @@ may start again, and the agenda changes only after the commit.
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import Final, cast
+from typing import Final
 
 from duly.clock import Clock, breathe, in_slices
 from duly.core.agenda import Agenda, Slots, decide
@@ -38,6 +39,14 @@ STEP_MICROSECONDS: Final = 1 * MICROSECONDS
 
 SETTLED_TOGETHER: Final = 64
 """Durable ends that are settled without a pause, as of one and the same moment."""
+
+
+@dataclass(slots=True)
+class Stray:
+    """A withdrawn declaration that still runs, and the one that waits for its end."""
+
+    task: Task
+    successor: Task | None = None
 
 
 class Loop(Life):
@@ -104,8 +113,8 @@ class Loop(Life):
             is_writing=lambda: self.journal.at_the_store,
             ends_are_heard=self._reports.ends_are_heard,
         )
-        self._strays: dict[str, Run] = {}
-        """Runs whose declaration has been withdrawn, by name: whoever takes the name waits for them."""
+        self._strays: dict[str, Stray] = {}
+        """Declarations that were withdrawn while they ran, by name: whoever takes the name waits for their ends."""
         self._owes = False
         self._bursting = False
         """A full chunk of starts is on its way to the disk: when it is there, the next one follows at once."""
@@ -250,13 +259,13 @@ class Loop(Life):
 
     def free_slots(self) -> Slots:
         """How many callbacks may begin now."""
-        total = None if self._max_concurrency is None else self._max_concurrency - len(self.execution.runs)
+        total = None if self._max_concurrency is None else self._max_concurrency - self.execution.open
         return Slots(total, self.execution.free_threads)
 
     async def _start_owed(self) -> tuple[int, int]:
         """Start all that is owed and has a slot, chunk by chunk: one is launched while the next is being committed."""
         evaluated = executed = 0
-        launching: list[Run] = []
+        launching = Starts()
         try:
             while self._may_start():
                 async with self.lock:
@@ -287,12 +296,13 @@ class Loop(Life):
                     commit = self.journal.submit(decision.starts) if decision.starts else None
                     self._bursting = len(decision.starts) >= CHUNK_STARTS_MAX
                     await self.execution.launch(launching)
-                    launching = []
+                    launching = Starts()
                     granted = await commit if commit is not None else Starts()
                     if granted is None:
                         break
                     self.agenda.apply(decision, granted)
-                    launching = self.execution.admit(granted)
+                    self.execution.admit(granted)
+                    launching = granted
                 evaluated += decision.evaluated
                 executed += len(granted)
                 self._reports.starts(granted, self.agenda, self.active_since)
@@ -309,7 +319,7 @@ class Loop(Life):
 
     def _record_success(self, run: Run) -> None:
         """A callback returned: its end goes to the journal."""
-        self.journal.succeeded(run, self._end_of(run))
+        self.journal.succeeded(run.task, run.number, run.grounds, self._end_of(run))
 
     def _record_failure(self, run: Run, error: BaseException) -> None:
         """A callback failed: the same, with what it raised and when it is tried again."""
@@ -345,23 +355,21 @@ class Loop(Life):
             if isinstance(block, SuccessBlock):
                 yield from self._settling_successes(block)
             else:
-                run, now = self.execution.runs[block.task], Instant(self._clock.now())
-                self.execution.release((run,))
-                self._settle_failure(run, block, now)
+                (run,) = self.execution.release((block.task,))
+                self._settle_failure(run, block, Instant(self._clock.now()))
                 yield
 
     def _settling_successes(self, block: SuccessBlock) -> Iterator[None]:
         agenda, at, tell = self.agenda, block.at, self._reports.ends_are_heard()
         before: TaskState | None = None
         after: TaskState | None = None
-        for first in range(0, len(block.runs), SETTLED_TOGETHER):
-            runs = cast(list[Run], block.runs[first : first + SETTLED_TOGETHER])
-            self.execution.release(runs)
+        for first in range(0, len(block.tasks), SETTLED_TOGETHER):
+            tasks = block.tasks[first : first + SETTLED_TOGETHER]
+            released = self.execution.release(tasks)
             now = Instant(self._clock.now())
             self._stepped_back |= at > now
             expression: CronExpression | None = None
-            for run in runs:
-                task = run.task
+            for task in tasks:
                 state = task.state
                 if state is before and task.expression is expression:
                     # States are values: who started and ended together, and owes nothing together, shares one.
@@ -375,13 +383,13 @@ class Loop(Life):
                     self._owes |= owes
                     expression = None if owes else task.expression
                 else:
-                    self._settle_stray(run, now)
+                    self._settle_stray(task, now)
             if tell:
-                for run in runs:
-                    self._reports.end(run, End(run.task, run.number, run.grounds, at), agenda.zone)
+                for task, number, run in zip(tasks, block.runs[first:], released, strict=False):
+                    self._reports.end(End(task, number, block.grounds, at), run, agenda.zone)
             yield
 
-    def _settle_failure(self, run: Run, end: End, now: Instant) -> None:
+    def _settle_failure(self, run: Run | None, end: End, now: Instant) -> None:
         task, state = end.task, end.task.state
         if isinstance(state, Running):
             task.state = fail(state, end.at, task.delay)
@@ -389,27 +397,27 @@ class Loop(Life):
             self._owes = True
             self._stepped_back |= end.at > now
         else:
-            self._settle_stray(run, now)
-        self._reports.end(run, end, self.agenda.zone)
+            self._settle_stray(task, now)
+        self._reports.end(end, run, self.agenda.zone)
 
-    def _settle_stray(self, run: Run, now: Instant) -> None:
+    def _settle_stray(self, task: Task, now: Instant) -> None:
         """The run of a withdrawn declaration is over: whoever has its name need not wait any more."""
-        if self._strays.get(run.task.name) is run:
-            del self._strays[run.task.name]
-            if run.successor is not None:
-                run.successor.predecessor_runs = False
-                self._owes |= self.agenda.review(run.successor, now)
+        stray = self._strays.get(task.name)
+        if stray is not None and stray.task is task:
+            del self._strays[task.name]
+            if stray.successor is not None:
+                stray.successor.predecessor_runs = False
+                self._owes |= self.agenda.review(stray.successor, now)
 
     # --- re-initialisation -------------------------------------------------------------------------------------------
 
     def withdraw(self, tasks: Sequence[Task]) -> None:
         """Declarations are gone: their runs go on, and whoever takes the name waits for them (SPEC 5.3)."""
         for task in tasks:
-            run = self.execution.runs.get(task)
-            if run is not None:
+            if isinstance(task.state, Running):
                 # Here, and not when the agenda comes to it: a run may end while the agenda pauses.
                 task.state = Withdrawn(task.state.served_through)
-                self._strays[task.name] = run
+                self._strays[task.name] = Stray(task)
             elif task.predecessor_runs:
                 self._strays[task.name].successor = None
 
@@ -417,7 +425,7 @@ class Loop(Life):
         """New declarations wait for a run of an earlier one of the same name."""
         if self._strays:
             for task in tasks:
-                run = self._strays.get(task.name)
-                if run is not None:
-                    run.successor = task
+                stray = self._strays.get(task.name)
+                if stray is not None:
+                    stray.successor = task
                     task.predecessor_runs = True

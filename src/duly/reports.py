@@ -71,19 +71,20 @@ class Reports:
         """Whether anybody listens to ends that succeed; asked once for many."""
         return self._sink.wants(TaskRunCompleted)
 
-    def end(self, run: Run, end: End, zone: tzinfo) -> None:
-        """Tell of a durable end."""
+    def end(self, end: End, run: Run | None, zone: tzinfo) -> None:
+        """Tell of a durable end, with what its run remembers of it."""
         name = end.task.name
-        duration_ms = run.duration_ms
+        duration_ms = None if run is None else run.duration_ms
         if duration_ms is None:  # who listens now did not when it ended
-            duration_ms = max(0.0, (end.at - run.started_at) / 1000)
+            duration_ms = max(0.0, (end.at - end.grounds.at) / 1000)
         if end.error is None:
-            self._sink.emit(TaskRunCompleted(name, duration_ms, run.number))
+            self._sink.emit(TaskRunCompleted(name, duration_ms, end.run))
             return
         # A run whose declaration was replaced meanwhile arms no retry (SPEC 5.3).
         armed = isinstance(end.task.state, AwaitingRetry) and end.pending_retry_until is not None
         next_retry_at = _local(end.pending_retry_until or 0, zone) if armed else None
-        self._sink.emit(TaskRunFailed(name, duration_ms, end.error, run.number, next_retry_at, exception=run.error))
+        exception = None if run is None else run.error
+        self._sink.emit(TaskRunFailed(name, duration_ms, end.error, end.run, next_retry_at, exception=exception))
 
 
 def _lateness(grounds: Grounds, active_since: Instant) -> int:

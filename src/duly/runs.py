@@ -17,7 +17,7 @@ inside: contextvars.ContextVar["Run | None"] = contextvars.ContextVar("duly_run"
 
 
 class Run:
-    """A run from its durable start to its durable end."""
+    """A run from the moment it is called to its end; to its durable end, if there is more to tell than that it came."""
 
     __slots__ = ("__dict__", "begun", "cancellable", "ended", "grounds", "kind", "number", "owner", "task", "work")
 
@@ -26,14 +26,12 @@ class Run:
     overdue = False  # said once
     duration_ms: float | None = None  # None: nobody listened when it ended
     error: BaseException | None = None
-    successor: Task | None = None
-    """The declaration that waits for this run of the one it replaced."""
     outer: "Run | None" = None
     """The run, of another scheduler, inside which this one's scheduler was started."""
 
     def __init__(self, task: Task, number: int, grounds: Grounds, owner: object, begun: float) -> None:
         self.task = task
-        self.kind = task.kind  # a later declaration of the same task may change where it runs
+        self.kind = task.kind  # a later initialize() may change where the task's next runs go
         self.number = number
         self.grounds = grounds
         self.owner = owner
@@ -104,11 +102,11 @@ class ThreadPool:
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
                 loop.call_soon_threadsafe(_settle, answer, outcome, error)
 
-        if self._idle > 0:
-            self._idle -= 1
-        else:
+        self._idle -= 1
+        if self._idle < 0 and len(self._threads) < self.size:
             thread = threading.Thread(target=self._serve, name=f"duly-run-{len(self._threads)}", daemon=True)
             self._threads.append(thread)
+            self._idle += 1
             thread.start()
         self._calls.put(perform)
         try:

@@ -74,7 +74,7 @@ def test_they_are_indexed_as_a_list_is() -> None:
             sequence[3]
 
 
-def test_ends_of_one_instant_are_one_block_and_failures_stand_alone() -> None:
+def test_ends_of_one_instant_and_reason_are_one_block_and_failures_stand_alone() -> None:
     """In the order in which they came, also around a failure."""
     singles = [end(1), end(2), end(3), end(4), end(5, AT + 1000), end(6, AT + 1000, "it broke"), end(7, AT + 1000)]
     ends = ends_of(*singles)
@@ -86,6 +86,8 @@ def test_ends_of_one_instant_are_one_block_and_failures_stand_alone() -> None:
     ]
     assert ends == singles
     assert len(ends) == 7
+    apart = ends_of(end(1), End(TASKS[2], 2, OTHER, AT))
+    assert [block.grounds for block in apart.blocks] == [ONE, OTHER]
     assert Ends(ends.blocks) == singles
     assert len(Ends(ends.blocks)) == 7
 
@@ -121,7 +123,7 @@ def test_a_batch_is_its_parts_one_after_the_other() -> None:
     for sequence in (whole, changes):
         success, failure, starts, last = in_blocks(sequence)
         assert isinstance(success, SuccessBlock)
-        assert [run.number for run in success.runs] == [1]
+        assert (success.tasks, success.runs) == ([TASKS[1]], [1])
         assert failure == end(2, error="it broke")
         assert isinstance(starts, StartBlock)
         assert (starts.first_run, starts.tasks) == (3, [TASKS[3], TASKS[4]])

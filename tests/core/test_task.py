@@ -536,7 +536,6 @@ def test_an_end_without_an_error_succeeded_and_leaves_nothing_pending() -> None:
     a = Task(1, "a", parse_cron("* * * * *"), Delay(0), waits(), on_the_loop, Kind.LOOP)
     end = End(a, 7, grounds, NOW)
     assert (end.error, end.pending_retry_until, end.failures) == (None, None, 0)
-    assert end.number == end.run == 7
 
 
 def test_a_task_says_what_it_is() -> None:

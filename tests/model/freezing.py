@@ -33,6 +33,7 @@ from duly.formal.calendar import NEVER, Schedule, zone_of
 from duly.formal.monitor import Monitor
 from duly.formal.registers import TaskRegisters
 from duly.formal.trace import digest_of_one
+from duly.loop import Stray
 from duly.runs import Run
 from tests.model.words import BASE, EXPRESSIONS, HALF, HOUR, PERIOD, SECOND, SETS, Instance, Row
 from tests.model.world import World, grounds_of
@@ -285,8 +286,8 @@ def freeze(world: World) -> Frozen:
     reached = {} if decision is None else {id(wave): position for _, wave, position in decision.reached}
     strays = tuple(
         sorted(
-            (name, cold.task(run.task), cold.runs[run.number], run.successor is not None)
-            for name, run in world.strays.items()
+            (name, cold.task(stray.task), cold.runs[world.runs[stray.task].number], stray.successor is not None)
+            for name, stray in world.strays.items()
         )
     )
     return (
@@ -298,7 +299,9 @@ def freeze(world: World) -> Frozen:
         world.neglected,
         tuple(cold.row(row) for _, row in sorted(world.rows.items())),
         tuple(sorted((cold.task(task) for task in world.agenda.tasks()), key=lambda each: each[0])),
-        tuple(sorted((task.name, cold.runs[run.number]) for task, run in world.runs.items() if not _stray(world, run))),
+        tuple(
+            sorted((task.name, cold.runs[run.number]) for task, run in world.runs.items() if not _stray(world, task))
+        ),
         strays,
         cold.agenda(world.agenda, reached) if world.up and not world.open_stops else None,
         cold.decision(decision),
@@ -306,8 +309,9 @@ def freeze(world: World) -> Frozen:
     )
 
 
-def _stray(world: World, run: Run) -> bool:
-    return world.strays.get(run.task.name) is run
+def _stray(world: World, task: Task) -> bool:
+    stray = world.strays.get(task.name)
+    return stray is not None and stray.task is task
 
 
 # --- and back --------------------------------------------------------------------------------------------------------
@@ -332,9 +336,8 @@ def thaw(frozen: Frozen, instance: Instance) -> World:
         world.runs[task] = Run(task, number, grounds_of(task.state.last_attempt_at), world, 0.0)
     for name, withdrawn, number, awaited in strays:
         task = _task(withdrawn)
-        run = world.runs[task] = world.strays[name] = Run(task, number, grounds_of(now), world, 0.0)
-        if awaited:
-            run.successor = known[name]
+        world.runs[task] = Run(task, number, grounds_of(now), world, 0.0)
+        world.strays[name] = Stray(task, known[name] if awaited else None)
     waves: dict[tuple[Kind, int], tuple[Wave, int]] = {}
     if agenda is None:
         world.agenda = Agenda(UTC)

@@ -19,7 +19,7 @@ from duly.core.resolution import Resolution, resolve
 from duly.core.task import Cause, End, Grounds, Interrupted, Running, Start, Task, corrected, interrupt
 from duly.formal.monitor import Monitor
 from duly.formal.trace import BT, IE, IS, NEW, ORPHANED, OVERRIDDEN, RE, RG, RS, SE, SS, Event
-from duly.loop import Loop
+from duly.loop import Loop, Stray
 from duly.runs import Run
 from tests.model.words import BASE, OPEN_STOPS_MAX, PERIOD, SETS, Instance, Move, Row
 
@@ -47,7 +47,7 @@ class World:
         self.decision: Decision | None = None
         """Decided, and its commit has not begun: the lock is held."""
         self.runs: dict[Task, Run] = {}
-        self.strays: dict[str, Run] = {}
+        self.strays: dict[str, Stray] = {}
         self.neglected = 0
         self.next_run = self.next_generation = self.next_call = 1
         self.boots = 0
@@ -360,12 +360,11 @@ class _Standing:
     def runs(self) -> dict[Task, Run]:
         return self._world.runs
 
-    def release(self, runs: Iterable[Run]) -> None:
-        for run in runs:
-            del self._world.runs[run.task]
+    def release(self, tasks: Iterable[Task]) -> list[Run]:
+        return [self._world.runs.pop(task) for task in tasks]
 
-    def succeeded(self, run: Run, at: Instant) -> None:
-        self._ends.succeeded(run, at)
+    def succeeded(self, task: Task, run: int, grounds: Grounds, at: Instant) -> None:
+        self._ends.succeeded(task, run, grounds, at)
 
     def record(self, end: End) -> None:
         self._ends.append(end)

@@ -361,7 +361,7 @@ class _Execution:
             self.result.wrongs.append("the scheduler is gone")
             return
         engine = self.scheduler._loop
-        if not engine.execution.runs:
+        if not engine.execution.open:
             assert engine.observer is not None
             assert engine.observer.monitor is not None
             if owed := sorted(engine.observer.monitor.obligations(self.host._clock.wall)):

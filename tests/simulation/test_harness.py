@@ -14,6 +14,7 @@ import duly.core.agenda
 import duly.core.task
 import duly.initialization
 import duly.loop
+from duly.core.batch import Starts
 from duly.core.moments import LAST_INSTANT, Instant
 from duly.core.task import AwaitingRetry, AwaitingRun, Interrupted, Running, Start
 from duly.execution import Execution
@@ -93,9 +94,9 @@ def start_twice(patch: pytest.MonkeyPatch) -> None:
     """SPEC 3.9: a durable start is called, once."""
     launch = Execution.launch
 
-    async def twice(self: Execution, runs: Sequence[Any]) -> None:
-        await launch(self, runs)
-        await launch(self, [run for run in runs if run.number % 5 == 0])
+    async def twice(self: Execution, starts: Starts) -> None:
+        await launch(self, starts)
+        await launch(self, Starts(start for start in starts if start.run % 5 == 0))
 
     patch.setattr(Execution, "launch", twice)
 

@@ -1,28 +1,17 @@
 """Starts and ends by the thousand, in blocks of those that differ in their tasks alone.
 
 To most code they are the sequences of `Start` and `End` that they stand for. Who decides, writes or settles thousands
-of them goes from block to block instead: a run then leaves no object to the collector but itself.
+of them goes from block to block instead: a run whose callback is over then leaves no object to the collector.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, groupby, islice
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from duly.core.moments import Instant
 from duly.core.task import Change, Correction, End, Grounds, Start, Task
 
 T = TypeVar("T", Start, End)
-
-
-class Returned(Protocol):
-    """A run whose callback is over."""
-
-    @property
-    def task(self) -> Task: ...
-    @property
-    def number(self) -> int: ...
-    @property
-    def grounds(self) -> Grounds: ...
 
 
 class StartBlock:
@@ -37,13 +26,15 @@ class StartBlock:
 
 
 class SuccessBlock:
-    """Runs whose callbacks returned at the same instant."""
+    """Runs that started for the same reason, and whose callbacks returned at the same instant."""
 
-    __slots__ = ("at", "runs")
+    __slots__ = ("at", "grounds", "runs", "tasks")
 
-    def __init__(self, at: Instant, runs: list[Returned]) -> None:
+    def __init__(self, at: Instant, grounds: Grounds, tasks: list[Task], runs: list[int]) -> None:
         self.at = at
-        self.runs = runs
+        self.grounds = grounds
+        self.tasks = tasks
+        self.runs = runs  # their numbers
 
 
 class _Blocks(Sequence[T]):
@@ -105,23 +96,24 @@ class Ends(_Blocks[End]):
             if isinstance(block, End):
                 yield block
             else:
-                for run in block.runs:
-                    yield End(run.task, run.number, run.grounds, block.at)
+                for task, run in zip(block.tasks, block.runs, strict=True):
+                    yield End(task, run, block.grounds, block.at)
 
-    def succeeded(self, run: Returned, at: Instant) -> None:
+    def succeeded(self, task: Task, run: int, grounds: Grounds, at: Instant) -> None:
         """One more callback returned."""
         last = self._last
-        if last is not None and last.at == at:
+        if last is not None and last.at == at and last.grounds is grounds:
+            last.tasks.append(task)
             last.runs.append(run)
         else:
-            self._last = block = SuccessBlock(at, [run])
+            self._last = block = SuccessBlock(at, grounds, [task], [run])
             self.blocks.append(block)
         self._size += 1
 
     def append(self, end: End) -> None:
         """One more end, however it came."""
         if end.error is None:
-            self.succeeded(end, end.at)
+            self.succeeded(end.task, end.run, end.grounds, end.at)
         else:
             self.blocks.append(end)
             self._last = None
@@ -140,9 +132,9 @@ class Ends(_Blocks[End]):
                 left -= bool(left)
                 continue
             if left:
-                first.append(SuccessBlock(block.at, block.runs[:left]))
+                first.append(SuccessBlock(block.at, block.grounds, block.tasks[:left], block.runs[:left]))
             if left < len(block.runs):
-                others.append(SuccessBlock(block.at, block.runs[left:]))
+                others.append(SuccessBlock(block.at, block.grounds, block.tasks[left:], block.runs[left:]))
             left -= min(left, len(block.runs))
         return Ends(first), Ends(others)
 

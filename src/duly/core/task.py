@@ -177,11 +177,6 @@ class End(NamedTuple):
     pending_retry_until: Instant | None = None
     failures: int = 0
 
-    @property
-    def number(self) -> int:
-        """The run's number, under the name that a run has it by."""
-        return self.run
-
 
 @dataclass(frozen=True, slots=True)
 class Correction:

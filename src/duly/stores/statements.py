@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Final, Literal
 
-from duly.core.batch import Returned, StartBlock, SuccessBlock, in_blocks
+from duly.core.batch import Ends, StartBlock, SuccessBlock, in_blocks
 from duly.core.moments import MICROSECONDS, Instant
 from duly.core.task import MARK_TOLERANCE, SHORTEST_DELAY, Change, Correction, End, Task
 from duly.stores.port import Replacement
@@ -31,7 +31,7 @@ ENDED: Final = (
     f"SELECT value >> {OFFSET_BITS} AS generation, :base + 1000 * (value & {(1 << OFFSET_BITS) - 1}) AS at "
     "FROM json_each(:ends)"
 )
-"""Ends as rows, from what `_ends` packs; nested arrays take SQLite twice as long."""
+"""Ends as rows, from what `_packed` packs; nested arrays take SQLite twice as long."""
 
 
 @dataclass(slots=True)
@@ -179,9 +179,8 @@ class Statements:
             if not packable:  # the clock was stepped in between, or an end shares the microsecond of its start
                 self._write_successes(connection, together)
                 continue
-            runs = [(run, block.at) for block in together for run in block.runs]
-            ends = _ends(runs, base)
-            self._keep_history(connection, ends, runs, base, "success", None)
+            ends = _packed(together, base)
+            self._keep_history(connection, ends, Ends(together), base, "success", None)
             connection.execute(
                 "UPDATE states SET last_success_at = ended.at, pending_retry_until = NULL, failures = 0, "
                 "interruptions = 0, run = NULL, run_cause = NULL, run_scheduled = NULL, written_by = :key "
@@ -190,8 +189,8 @@ class Statements:
             )
 
     def _write_failure(self, connection: sqlite3.Connection, end: End) -> None:
-        runs = [(end, end.at)]
-        self._keep_history(connection, _ends(runs, end.at), runs, end.at, "failure", end.error)
+        alone = _array([end.task.generation << OFFSET_BITS])
+        self._keep_history(connection, alone, [end], end.at, "failure", end.error)
         connection.execute(
             "UPDATE states SET last_failure_at = ?, pending_retry_until = ?, failures = ?, "
             "interruptions = 0, run = NULL, run_cause = NULL, run_scheduled = NULL, written_by = ? "
@@ -202,8 +201,8 @@ class Statements:
     def _keep_history(
         self,
         connection: sqlite3.Connection,
-        ends: str,
-        runs: Sequence[tuple[Returned, Instant]],
+        packed: str,
+        ends: Sequence[End],
         base: Instant,
         outcome: str,
         error: str | None,
@@ -214,14 +213,14 @@ class Statements:
             "INSERT INTO runs (run, generation, cause, scheduled, started_at, ended_at, outcome, error) "
             "SELECT s.run, s.generation, s.run_cause, s.run_scheduled, s.last_attempt_at, ended.at, :outcome, :error "
             f"FROM ({ENDED}) AS ended CROSS JOIN states AS s ON s.generation = ended.generation",
-            {"ends": ends, "base": base, "outcome": outcome, "error": error},
+            {"ends": packed, "base": base, "outcome": outcome, "error": error},
         ).rowcount
-        if kept == len(runs):
+        if kept == len(ends):
             return
         # Some declarations were withdrawn while they ran: their states are gone, history hears of the end all the same.
         found = connection.execute(
             f"SELECT s.generation FROM ({ENDED}) AS ended CROSS JOIN states AS s ON s.generation = ended.generation",
-            {"ends": ends, "base": base},
+            {"ends": packed, "base": base},
         )
         in_force = {generation for (generation,) in found}
         connection.executemany(
@@ -229,17 +228,17 @@ class Statements:
             "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 (
-                    run.number,
-                    run.task.generation,
-                    run.grounds.cause.value,
-                    run.grounds.scheduled,
-                    run.grounds.at,
-                    ended_at,
+                    end.run,
+                    end.task.generation,
+                    end.grounds.cause.value,
+                    end.grounds.scheduled,
+                    end.grounds.at,
+                    end.at,
                     outcome,
                     error,
                 )
-                for run, ended_at in runs
-                if run.task.generation not in in_force
+                for end in ends
+                if end.task.generation not in in_force
             ),
         )
 
@@ -285,6 +284,10 @@ def _fits(at: Instant, base: Instant) -> bool:
     return not rest and 0 <= milliseconds < 1 << OFFSET_BITS
 
 
-def _ends(runs: Iterable[tuple[Returned, Instant]], base: Instant) -> str:
+def _packed(blocks: Iterable[SuccessBlock], base: Instant) -> str:
     """For each run one number: its generation, and in the lowest bits the milliseconds from `base` to its end."""
-    return _array((run.task.generation << OFFSET_BITS) + (at - base) // 1000 for run, at in runs)
+    numbers: list[int] = []
+    for block in blocks:
+        offset = (block.at - base) // 1000
+        numbers += [(task.generation << OFFSET_BITS) + offset for task in block.tasks]
+    return _array(numbers)

@@ -283,7 +283,7 @@ class SimulatedHost:
 
     def _any_run_awake(self) -> bool:
         """Whether any run may have something to do now; one that lives leaves that open, unless it surely sleeps."""
-        runs = sum(len(each._loop.execution.runs) for each in self._schedulers if each._loop is not None)
+        runs = sum(each._loop.execution.open for each in self._schedulers if each._loop is not None)
         return runs > 0 and not (self._callbacks_only_sleep and runs == len(self._clock.naps))
 
     def _put_off(self, instant: int, wake: asyncio.Event) -> int:
@@ -353,7 +353,7 @@ class SimulatedHost:
 def _leaves_a_mark(scheduler: Scheduler, loop: Loop) -> bool:
     """Whether anybody could tell that a loop looked, and found nothing due."""
     heard = scheduler._trace or loop._sink.wants(PollStarted)
-    return heard or bool(loop.execution.runs) or type(scheduler._store) is not SqliteStore
+    return heard or loop.execution.open > 0 or type(scheduler._store) is not SqliteStore
 
 
 def _is_quiet(scheduler: Scheduler) -> bool:
