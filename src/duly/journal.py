@@ -205,8 +205,8 @@ class Journal:
         batch = Batch(parts)
         notes, self._notes = self._notes, []
         self._noting = bool(notes)
-        rows = self._observer.rows_of(batch, notes) if self._observer is not None else []
-        trace = rows if self._traced else []
+        rows: Sequence[TraceRow] = () if self._observer is None else self._observer.rows_of(batch, notes)
+        trace = rows if self._traced else ()
         self._writing = True
         refused = await self._write(batch, trace) if batch or trace else set()
         if self._observer is not None:

@@ -6,13 +6,14 @@ when that has happened.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from duly.clock import Clock
+from duly.core.batch import StartBlock, SuccessBlock, in_blocks
 from duly.core.moments import MICROSECONDS, Instant, begin
 from duly.core.registration import Kind
 from duly.core.resolution import Resolution
-from duly.core.task import AwaitingRun, Change, End, Interrupted, Running, Start, Task, Withdrawn
+from duly.core.task import AwaitingRun, Change, End, Interrupted, Running, Task, Withdrawn
 from duly.formal.monitor import Monitor
 from duly.formal.registers import Snapshot, TaskRow
 from duly.formal.trace import NEW, ORPHANED, OVERRIDDEN, PRESERVED, digest
@@ -20,6 +21,48 @@ from duly.formal.verdicts import Violation
 from duly.stores.port import TraceRow as Row
 
 _PLACES: Final = {Kind.LOOP: "loop", Kind.THREAD: "thread"}
+
+
+class BatchRows(Sequence[Row]):
+    """A batch as rows, in its order: ends, what was noted meanwhile, starts.
+
+    They are made as one goes through them, and so by the store's thread, if nobody else does.
+    """
+
+    def __init__(self, batch: Sequence[Change], notes: Sequence[Row], running: int) -> None:
+        self._blocks = list(in_blocks(batch))
+        self._notes = notes
+        self._running = running
+        self._ends = sum(_size(block) for block in self._blocks if isinstance(block, SuccessBlock | End))
+        self._starts = sum(_size(block) for block in self._blocks if isinstance(block, StartBlock))
+        self.running_after = running - self._ends + self._starts
+
+    def __len__(self) -> int:
+        return self._ends + len(self._notes) + self._starts
+
+    def __getitem__(self, index: Any) -> Any:
+        return list(self)[index]
+
+    def __iter__(self) -> Iterator[Row]:
+        for block in self._blocks:
+            if isinstance(block, SuccessBlock):
+                at = block.at
+                for task, run in zip(block.tasks, block.runs, strict=True):
+                    yield ("RE", at, task.name, task.generation, run, True)
+            elif isinstance(block, End):
+                yield ("RE", block.at, block.task.name, block.task.generation, block.run, block.error is None)
+        yield from self._notes
+        running = self._running - self._ends
+        for block in self._blocks:
+            if isinstance(block, StartBlock):
+                at, cause = block.grounds.at, block.grounds.cause.value
+                for run, task in enumerate(block.tasks, block.first_run):
+                    yield ("RS", at, task.name, task.generation, run, cause, running)
+                    running += 1
+
+
+def _size(block: StartBlock | SuccessBlock | End) -> int:
+    return 1 if isinstance(block, End) else len(block.tasks)
 
 
 class Observer:
@@ -30,23 +73,11 @@ class Observer:
         self._violated = violated
         self._running = 0
 
-    def rows_of(self, batch: Sequence[Change], notes: Sequence[Row]) -> list[Row]:
-        """A batch as rows, in its order: ends, what was noted meanwhile, starts."""
-        rows: list[Row] = []
-        starts: list[Row] = []
-        running = self._running
-        for change in batch:
-            if isinstance(change, End):
-                task = change.task
-                rows.append(("RE", change.at, task.name, task.generation, change.run, change.error is None))
-                running -= 1
-        for change in batch:
-            if isinstance(change, Start):
-                task, run, grounds = change
-                starts.append(("RS", grounds.at, task.name, task.generation, run, grounds.cause.value, running))
-                running += 1
-        self._running = running
-        return [*rows, *notes, *starts]
+    def rows_of(self, batch: Sequence[Change], notes: Sequence[Row]) -> Sequence[Row]:
+        """What a batch, and what was noted meanwhile, will have been once it is durable."""
+        rows = BatchRows(batch, notes, self._running)
+        self._running = rows.running_after
+        return rows
 
     def durable(self, rows: Iterable[Row]) -> None:
         """Rows are on record: let the monitor judge them."""
