@@ -9,7 +9,7 @@ from typing import Any, overload
 from duly.core.moments import Instant, Minute, as_datetime, begin, minute_of
 from duly.core.occurrences import latest_until
 from duly.core.registration import STEP_TASKS, Registration, Registrations
-from duly.core.task import AwaitingRetry, AwaitingRun, Interrupted, Task, TaskState, Withdrawn, newly_declared
+from duly.core.task import AwaitingRetry, Interrupted, Task, TaskState, Withdrawn, newly_declared
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,29 +126,32 @@ def resolve(
     by_expression: dict[str, list[Task]] = {}
     find, preserved = stored.get, result.preserved
     preserve, place = preserved.tasks.append, preserved.places.append
-    columns = zip(declared.names, declared.expressions, declared.delays, strict=True)
-    for index, (name, expression, delay) in enumerate(columns):
+    columns = zip(
+        declared.names, declared.expressions, declared.delays, declared.callbacks, declared.kinds, strict=True
+    )
+    for index, (name, expression, delay, callback, kind) in enumerate(columns):
         old = find(name)
         if old is None:
-            by_expression.setdefault(expression.text, []).append(_task(declared[index], fresh))
+            task = Task(0, name, expression, delay, fresh, callback, kind)
+            by_expression.setdefault(expression.text, []).append(task)
         elif old.expression.text == expression.text and old.delay == delay:
             preserve(old)
             place(index)
             if type(old.state) is Interrupted:
                 result.interrupted.append(old)
         else:
-            task = _task(declared[index], newly_declared(minute, old.state.served_through))
+            task = Task(0, name, expression, delay, newly_declared(minute, old.state.served_through), callback, kind)
             by_expression.setdefault(expression.text, []).append(task)
             result.overridden.append(Override(old, old.state, task, what_is_dropped(old, minute, zone, latest)))
         if index % STEP_TASKS == 0:
             yield result
     for tasks in by_expression.values():
-        for index, task in enumerate(tasks):
-            task.generation = new_generations()
-            if task.name not in stored:
-                result.added.append(task)
-            if index % STEP_TASKS == 0:
-                yield result
+        for first in range(0, len(tasks), STEP_TASKS):
+            some = tasks[first : first + STEP_TASKS]
+            for task in some:
+                task.generation = new_generations()
+            result.added += [task for task in some if task.state is fresh]  # the others override
+            yield result
     if len(result.preserved) + len(result.overridden) < len(stored):
         yield from _orphans(result, stored, lambda task: what_is_dropped(task, minute, zone, latest))
     yield result
@@ -240,15 +243,3 @@ def what_is_dropped(
     if due is not None and due > state.served_through:
         dropped.append(f"owed catch-up of {as_datetime(begin(due), zone).isoformat()}")
     return tuple(dropped)
-
-
-def _task(registration: Registration, state: AwaitingRun) -> Task:
-    return Task(
-        0,
-        registration.name,
-        registration.expression,
-        registration.delay,
-        state,
-        registration.callback,
-        registration.kind,
-    )
