@@ -11,15 +11,8 @@ from duly.clock import in_slices
 from duly.core.agenda import Agenda
 from duly.core.moments import Instant, as_datetime, minute_of
 from duly.core.record import read_alike
-from duly.core.registration import STEP_TASKS, Kind, Registrations, reading_registrations, snapshot
-from duly.core.resolution import (
-    Resolution,
-    configuration,
-    difference,
-    in_force,
-    resolve,
-    taking_over,
-)
+from duly.core.registration import STEP_TASKS, Kind, Registration, Registrations, reading_registrations, snapshot
+from duly.core.resolution import Resolution, configuration, difference, in_force, resolve, taking_over
 from duly.core.task import Correction, Interrupted, Running, Task, TaskState, corrected, interrupt
 from duly.errors import DulyError, ScheduleTaskError, StoreError, TaskListMismatchError
 from duly.events import (
@@ -315,17 +308,21 @@ class Initialization:
         loop.adopt(arrived)
         await self._through(loop.agenda.leave(gone))
         await self._through(loop.agenda.enter(arrived, now), unwatched=1)
-        elsewhere: list[tuple[Task, Kind]] = []
+        elsewhere: list[tuple[Task, Registration]] = []
 
         def call_the_newest() -> Iterator[None]:
             for task, registration in resolution.preserved:
-                task.callback = registration.callback
-                if task.kind is not registration.kind:
-                    elsewhere.append((task, registration.kind))
+                if task.kind is registration.kind:
+                    task.callback = registration.callback
+                else:
+                    elsewhere.append((task, registration))
                 yield
 
         await self._through(call_the_newest())
-        loop.agenda.change_kind(elsewhere, now)
+        # What is called and where change together: a durable start may have its turn in any pause.
+        for task, registration in elsewhere:
+            task.callback = registration.callback
+        loop.agenda.change_kind([(task, registration.kind) for task, registration in elsewhere], now)
         for task in arrived:
             task.written_by = self._scheduler._key
 
