@@ -4,7 +4,8 @@ import importlib.util
 import os
 import shutil
 import signal
-from collections.abc import AsyncIterator
+import tempfile
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import NoReturn
 
@@ -45,6 +46,21 @@ async def host(store: Path) -> AsyncIterator[SimulatedHost]:
 def work(host: SimulatedHost) -> Workload:
     """Callbacks that work on that machine, and remember when."""
     return Workload(host)
+
+
+@pytest.fixture
+def public_folder() -> Iterator[Path]:
+    """A folder that another user can look into, as those of pytest are not."""
+    folder = Path(tempfile.mkdtemp(prefix="duly-public-"))
+    folder.chmod(0o755)
+    yield folder
+    folder.chmod(0o755)
+    shutil.rmtree(folder)
+
+
+def soak_seconds() -> float:
+    """How long a test of `make soak MINUTES=n` goes on; a minute where nobody says."""
+    return 60 * float(os.environ.get("DULY_SOAK_MINUTES", "1"))
 
 
 def require(component: str, hint: str) -> None:

@@ -12,7 +12,7 @@ import struct
 import subprocess
 import sys
 import termios
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
@@ -66,10 +66,10 @@ class Outcome(NamedTuple):
         return json.loads(self.out)
 
 
-def duly(*arguments: str | Path, folder: Path, **extra: str) -> Outcome:
-    """`duly` with these arguments, to its end."""
+def duly(*arguments: str | Path, folder: Path, under: Sequence[str] = (), **extra: str) -> Outcome:
+    """`duly` with these arguments, to its end; `under` is a command that runs it."""
     done = subprocess.run(
-        [sys.executable, "-m", "duly", *map(str, arguments)],
+        [*under, sys.executable, "-m", "duly", *map(str, arguments)],
         cwd=folder,
         env=environment(**extra),
         capture_output=True,

@@ -129,6 +129,32 @@ async def test_a_copy_with_its_log_but_without_its_index_is_read(tmp_path: Path)
     assert snapshot.holder.last_poll is None
 
 
+def test_what_is_written_to_while_it_is_copied_is_copied_again(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the index cannot be shared, files are copied: a log of before and a file of after are no answer."""
+    connection = sqlite3.connect(store, isolation_level=None)
+    connection.execute("UPDATE meta SET value = 'Asia/Tokyo' WHERE key = 'zone'")
+    Path(f"{store}-shm").rename(f"{store}-hidden")
+    assert [run.task for run in read_store(store).runs]
+    copied: list[str] = []
+    copyfile = shutil.copyfile
+
+    def disturbed(source: str, target: str) -> None:
+        copyfile(source, target)
+        copied.append(source)
+        if len(copied) == 1:
+            connection.execute("BEGIN")
+            connection.execute("UPDATE meta SET value = 'Asia/Seoul' WHERE key = 'zone'")
+            connection.execute("DELETE FROM runs")
+            connection.execute("COMMIT")
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    monkeypatch.setattr(shutil, "copyfile", disturbed)
+    snapshot = read_store(store)
+    connection.close()
+    assert (str(snapshot.zone), snapshot.runs) == ("Asia/Seoul", [])
+    assert copied == [f"{store}-wal", str(store)] * 2
+
+
 def test_an_older_layout_is_read_and_left_as_it_is(store: Path) -> None:
     """A scheduler migrates it when it takes over; a reader looks at a migrated copy in memory."""
     expected = read_store(store)

@@ -1,6 +1,8 @@
 """Every zone of the tz database, every transition of 1970 to 2037, against a walk from minute to minute."""
 
 import random
+import secrets
+import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,8 +16,10 @@ import pytest
 from duly.core import occurrences
 from duly.core.cron import CronExpression, parse_cron
 from duly.core.moments import Minute
+from tests.conftest import soak_seconds
 
 CHUNKS: Final = 16
+SOAK_CHUNKS: Final = 2
 SAMPLE_OF_A_CHUNK: Final = 340
 """Transitions that `make test` walks round, per chunk of zones: 5,440 of them, always the same."""
 
@@ -83,8 +87,8 @@ def transitions(name: str) -> tuple[int, ...]:
     return tuple(found)
 
 
-def transitions_of_chunk(chunk: int) -> list[tuple[str, int]]:
-    names = sorted(available_timezones())[chunk::CHUNKS]
+def transitions_of_chunk(chunk: int, of: int) -> list[tuple[str, int]]:
+    names = sorted(available_timezones())[chunk::of]
     return [(name, turn) for name in names for turn in transitions(name)]
 
 
@@ -228,18 +232,36 @@ def same(found: datetime, second: int, zone: ZoneInfo) -> bool:
 def test_a_walk_from_minute_to_minute_finds_the_same_round_a_sample_of_transitions(chunk: int) -> None:
     """SPEC 2.1 to 2.3: next, latest, previous and matches, a day before and after each transition of the sample."""
     rng = random.Random(f"chunk {chunk}")
-    sample = rng.sample(transitions_of_chunk(chunk), SAMPLE_OF_A_CHUNK)
+    sample = rng.sample(transitions_of_chunk(chunk, CHUNKS), SAMPLE_OF_A_CHUNK)
     for name, turn in sample:
         compare(name, turn, rng)
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("chunk", range(CHUNKS))
+@pytest.mark.parametrize("chunk", range(SOAK_CHUNKS))
 def test_a_walk_from_minute_to_minute_finds_the_same_round_every_transition(chunk: int) -> None:
-    """SPEC 2.1 to 2.3, all zones, all transitions."""
-    rng = random.Random(f"every transition of chunk {chunk}")
-    for name, turn in transitions_of_chunk(chunk):
-        compare(name, turn, rng)
+    """SPEC 2.1 to 2.3, all zones, all transitions: once each, which is due however few the minutes of the soak are.
+
+    Then again, with expressions and moments that nobody has tried, until the minutes are over.
+    """
+    until = time.monotonic() + soak_seconds()
+    every = transitions_of_chunk(chunk, SOAK_CHUNKS)
+    for name, turn in every:
+        compare_thrown(name, turn, 0)
+    again = 0
+    while time.monotonic() < until:
+        compare_thrown(*random.choice(every), secrets.randbits(62))
+        again += 1
+    print(f"{len(every)} transitions, and {again} of them again")
+
+
+def compare_thrown(name: str, turn: int, seed: int) -> None:
+    """Compare round one transition, with dice of its own: a failure says how it is repeated."""
+    try:
+        compare(name, turn, random.Random(f"{name} {turn} {seed}"))
+    except BaseException as error:
+        error.add_note(f"again: compare_thrown({name!r}, {turn}, {seed})")
+        raise
 
 
 def test_the_sample_is_large_enough() -> None:

@@ -22,10 +22,10 @@ from typing import Any
 import duly
 from duly.events import Event, StoreFault, StoreRecovered, TaskRunCompleted, TaskRunFailed, TaskRunStarted
 from tests.faults.accelerated import AcceleratedClock
-from tests.faults.kill_chain import NOON, environment
+from tests.faults.kill_chain import NOON
+from tests.programs import ROOT, environment
 
 SPEED = 60
-_ROOT = Path(__file__).parents[2]
 
 
 def say(word: str, *facts: Any) -> None:
@@ -104,7 +104,7 @@ def lived(store: Path, runs: int, seconds: float, *wrapper: str) -> "subprocess.
     """Let it live, under strace or whatever the wrapper is, to whatever end."""
     return subprocess.run(
         [*wrapper, *command(store, runs, seconds)],
-        cwd=_ROOT,
+        cwd=ROOT,
         env=environment(),
         stdin=subprocess.DEVNULL,
         capture_output=True,

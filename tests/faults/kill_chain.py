@@ -5,7 +5,7 @@ import contextlib
 import copy
 import io
 import json
-import os
+import math
 import random
 import signal
 import sqlite3
@@ -22,15 +22,10 @@ from duly.stores.tracing import export
 from tests.faults.accelerated import AcceleratedClock
 from tests.faults.fold import Fold, Found, compare, look_into
 from tests.faults.kill_program import MAX_CONCURRENCY, SPEED
+from tests.programs import ROOT, environment
 
 NOON = 1_718_452_800_000_000  # 2024-06-15T12:00:00Z
 PATIENCE_SECONDS = 120.0
-_ROOT = Path(__file__).parents[2]
-
-
-def environment() -> dict[str, str]:
-    """Where a program finds duly and these modules."""
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(_ROOT / "src"), str(_ROOT)])}
 
 
 class Starter(Protocol):
@@ -47,7 +42,7 @@ class Nursery:
     def __init__(self) -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-u", "-m", "tests.faults.kill_program"],
-            cwd=_ROOT,
+            cwd=ROOT,
             env=environment(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -94,9 +89,11 @@ class Chain:
         self.witness = Witness(self._witness_file)
         self.counts: Counter[str] = Counter()
 
-    async def run(self, cycles: int) -> None:
-        """Be killed `cycles` times, started once more, and stopped."""
-        for _ in range(cycles):
+    async def run(self, cycles: int, *, until: float = math.inf) -> None:
+        """Be killed `cycles` times, or as often as there is time for; be started once more, and stopped."""
+        for cycle in range(cycles):
+            if cycle and time.monotonic() > until:
+                break
             status = await self._end_of(await self._doomed())
             assert status == -signal.SIGKILL, self._complaints(status)
             self.counts["cycles"] += 1

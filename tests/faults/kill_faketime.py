@@ -8,10 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.faults.accelerated import AcceleratedClock
-from tests.faults.kill_chain import environment
 from tests.faults.kill_program import SPEED
-
-_ROOT = Path(__file__).parents[2]
+from tests.programs import ROOT, environment
 
 
 def library() -> Path | None:
@@ -53,8 +51,8 @@ class FakedNursery:
         with open(f"{witness}.errors", "ab") as errors:
             process = subprocess.Popen(
                 [sys.executable, "-m", "tests.faults.kill_program", store, witness, str(boot)],
-                cwd=_ROOT,
-                env=environment() | {"LD_PRELOAD": str(self._preload), "FAKETIME": f"{begins} x{SPEED}", "TZ": "UTC"},
+                cwd=ROOT,
+                env=environment(LD_PRELOAD=str(self._preload), FAKETIME=f"{begins} x{SPEED}", TZ="UTC"),
                 stdin=subprocess.DEVNULL,
                 stdout=errors,
                 stderr=errors,

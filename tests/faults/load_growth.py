@@ -1,18 +1,20 @@
 """Many runs in one life, and what the process has in use every so often: it must not grow (SPEC 5, bounded history).
 
-Run as a module: `python -m tests.faults.load_growth STORE RUNS SAMPLES`. Tasks on the loop and in threads, some of them
-failing, on a clock so fast that there is always something due; a line of JSON a sample.
+Run as a module: `python -m tests.faults.load_growth STORE RUNS SAMPLES SECONDS`. Tasks on the loop and in threads, some
+of them failing, on a clock so fast that there is always something due; a line of JSON a sample.
 """
 
 import asyncio
 import dataclasses
 import gc
+import itertools
 import json
 import logging
 import os
 import sqlite3
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -64,8 +66,9 @@ def _rows(store: Path) -> int:
         connection.close()
 
 
-async def live(store: Path, runs: int, samples: int, tell: Callable[[Sample], None]) -> None:
-    """Run tasks until there were so many runs; take so many samples on the way."""
+async def live(store: Path, runs: int, samples: int, seconds: float, tell: Callable[[Sample], None]) -> None:
+    """Run tasks until there were so many runs, with so many samples on the way; then on until the time is over, too."""
+    until = time.monotonic() + seconds
     done = 0
     reached = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -101,7 +104,9 @@ async def live(store: Path, runs: int, samples: int, tell: Callable[[Sample], No
             for number in range(many)
         ]
     )
-    for number in range(1, samples + 1):
+    for number in itertools.count(1):
+        if number > samples and time.monotonic() > until:
+            break
         target = runs * number // samples
         reached.clear()
         if done < target:
@@ -149,11 +154,13 @@ def plot(samples: Sequence[Sample]) -> str:
 
 def main() -> None:
     """Live, and print the samples."""
-    store, runs, samples = sys.argv[1:]
+    store, runs, samples, seconds = sys.argv[1:]
     logging.getLogger("duly").setLevel(logging.CRITICAL + 1)  # failures are the test's own
-    asyncio.run(
-        live(Path(store), int(runs), int(samples), lambda each: print(json.dumps(dataclasses.asdict(each)), flush=True))
-    )
+
+    def tell(sample: Sample) -> None:
+        print(json.dumps(dataclasses.asdict(sample)), flush=True)
+
+    asyncio.run(live(Path(store), int(runs), int(samples), float(seconds), tell))
 
 
 if __name__ == "__main__":

@@ -22,16 +22,16 @@ from duly.stores.sqlite import SqliteStore
 from duly.stores.worker import Inline
 from duly.testing import SimulatedHost
 from tests.faults.accelerated import AcceleratedClock
-from tests.faults.kill_chain import NOON, environment
+from tests.faults.kill_chain import NOON
 from tests.faults.kill_program import SPEED, live
 from tests.faults.power_apsw import WatchedVFS, no_fault, stand_in
 from tests.faults.power_disk import Acknowledge, Create, Step, Sync, SyncFolder, Truncate, Unlink, Write
+from tests.programs import ROOT, environment
 
 CHECKPOINT_PAGES = 40
 """Instead of thousands: a short recording sees several checkpoints."""
 
 MINUTES = 5
-_ROOT = Path(__file__).parents[2]
 
 
 def acknowledged(event: Event) -> Acknowledge | None:
@@ -106,7 +106,7 @@ def record_process(folder: Path, synchronous: str, seconds: float) -> list[Step]
     command = ["strace", "-f", "-y", "-xx", "-s", "70000", "--seccomp-bpf", "-e", f"trace={_CALLS}", "-o", str(log)]
     program = [sys.executable, "-m", "tests.faults.power_program", str(store), str(witness), synchronous, str(seconds)]
     finished = subprocess.run(
-        [*command, *program], cwd=_ROOT, env=environment(), stdin=subprocess.DEVNULL, capture_output=True, check=False
+        [*command, *program], cwd=ROOT, env=environment(), stdin=subprocess.DEVNULL, capture_output=True, check=False
     )
     assert finished.returncode == 0, finished.stderr.decode()
     recording = list(_steps(log, folder, store.name, witness.name))

@@ -16,10 +16,10 @@ import pytest
 from tests.conftest import require
 from tests.faults.disk_program import command, words
 from tests.faults.fold import compare, look_into
-from tests.faults.kill_chain import environment, judge
+from tests.faults.kill_chain import judge
 from tests.faults.record import record
+from tests.programs import ROOT, environment
 
-_ROOT = Path(__file__).parents[2]
 _MOUNT = 'mount -t ext4 -o loop,errors=remount-ro "$1" "$2" && shift 2 && exec "$@"'
 
 
@@ -83,7 +83,7 @@ def test_a_file_system_that_turns_read_only_in_the_middle_is_reported_and_loses_
     assert ended <= left.ends.keys()
     assert len(left.starts) >= words(said).count("begin")
     again = subprocess.run(
-        disk.with_it(*command(store, 3, 60)), cwd=_ROOT, env=environment(), stdout=subprocess.PIPE, check=True
+        disk.with_it(*command(store, 3, 60)), cwd=ROOT, env=environment(), stdout=subprocess.PIPE, check=True
     )
     assert words([json.loads(line) for line in again.stdout.splitlines()])[-2:] == ["stopped", "longest pause"]
     copy = disk.copy(tmp_path / "in the end")
@@ -97,7 +97,7 @@ def _live_until_it_turns(disk: Disk, store: Path) -> list[list[Any]]:
     """A life on it; once a run has ended, the disk turns read-only, and once that was reported, the life ends."""
     said: list[list[Any]] = []
     with subprocess.Popen(
-        disk.with_it(*command(store, 1000, 60)), cwd=_ROOT, env=environment(), stdout=subprocess.PIPE
+        disk.with_it(*command(store, 1000, 60)), cwd=ROOT, env=environment(), stdout=subprocess.PIPE
     ) as process:
         assert process.stdout is not None
         for line in process.stdout:

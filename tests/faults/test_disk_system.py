@@ -28,11 +28,6 @@ from tests.processes.children import Child
 from tests.stores.helpers import contents, everything, files_in, history, stored_tasks
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Path:
-    return tmp_path / "state.db"
-
-
 def injecting(*faults: str) -> list[str]:
     """A command that lets system calls of a program fail."""
     require("strace", "apt-get install strace")
@@ -138,90 +133,90 @@ MINUTELY = "* * * * *"
 
 
 @pytest.mark.parametrize("existing", [False, True], ids=["first start-up", "a store that is there"])
-async def test_no_room_at_the_start_is_refused_and_the_store_stays_as_it_is(small_disk: Path, existing: bool) -> None:
+async def test_no_room_at_the_start_is_refused_and_the_store_stays_as_it_is(
+    small_disk: Path, host: SimulatedHost, work: Workload, existing: bool
+) -> None:
     """SPEC 4.5, 5.2: a full file system, as the kernel has it; with room again the same scheduler starts."""
     store = small_disk / "state.db"
-    async with SimulatedHost("2024-06-15T12:00:30", tz="UTC") as host:
-        work = Workload(host)
-        scheduler = host.scheduler(store)
-        if existing:
-            await scheduler.initialize([work.task("old", MINUTELY)])
-            await scheduler.stop()
-        before = contents(store)
-        many = [work.task(f"new {index}", MINUTELY) for index in range(300)]
-        with filled(small_disk):
-            with pytest.raises(duly.ScheduleTaskError) as caught:
-                await scheduler.initialize(many)
-            assert isinstance(caught.value.__cause__, duly.StoreError)
-            assert contents(store) == before
-        await scheduler.initialize(many)
-        assert len(stored_tasks(store)) == 300
+    scheduler = host.scheduler(store)
+    if existing:
+        await scheduler.initialize([work.task("old", MINUTELY)])
         await scheduler.stop()
+    before = contents(store)
+    many = [work.task(f"new {index}", MINUTELY) for index in range(300)]
+    with filled(small_disk):
+        with pytest.raises(duly.ScheduleTaskError) as caught:
+            await scheduler.initialize(many)
+        assert isinstance(caught.value.__cause__, duly.StoreError)
+        assert contents(store) == before
+    await scheduler.initialize(many)
+    assert len(stored_tasks(store)) == 300
+    await scheduler.stop()
 
 
-async def test_a_disk_that_fills_up_in_the_middle_and_has_room_again_loses_nothing(small_disk: Path) -> None:
+async def test_a_disk_that_fills_up_in_the_middle_and_has_room_again_loses_nothing(
+    small_disk: Path, host: SimulatedHost, work: Workload
+) -> None:
     """SPEC 4.6: one report of the fault, one of its end; every run on record once."""
     store = small_disk / "state.db"
-    async with SimulatedHost("2024-06-15T12:00:30", tz="UTC") as host:
-        work = Workload(host)
-        scheduler = host.scheduler(store, trace=True)
-        await scheduler.initialize([work.task("quick"), work.task("failing", fails=True, delay=timedelta(seconds=90))])
-        await host.advance(minutes=2)
-        with filled(small_disk):
-            await host.advance(minutes=30)
-            (fault,) = [event for event in host.events if isinstance(event, StoreFault)]
-            assert "full" in fault.error
-        await host.advance(minutes=5)
-        assert sum(isinstance(event, StoreRecovered) for event in host.events) == 1
-        await scheduler.stop()
-        fold = compare(look_into(store))
-        assert len(fold.starts) == len(fold.ends) == len(history(store)) == len(work.begun)
+    scheduler = host.scheduler(store, trace=True)
+    await scheduler.initialize([work.task("quick"), work.task("failing", fails=True, delay=timedelta(seconds=90))])
+    await host.advance(minutes=2)
+    with filled(small_disk):
+        await host.advance(minutes=30)
+        (fault,) = [event for event in host.events if isinstance(event, StoreFault)]
+        assert "full" in fault.error
+    await host.advance(minutes=5)
+    assert sum(isinstance(event, StoreRecovered) for event in host.events) == 1
+    await scheduler.stop()
+    fold = compare(look_into(store))
+    assert len(fold.starts) == len(fold.ends) == len(history(store)) == len(work.begun)
 
 
 @pytest.mark.parametrize("in_time", [True, False], ids=["room in time", "no room to the end"])
-async def test_no_room_at_the_stop_is_waited_for_and_then_said(small_disk: Path, in_time: bool) -> None:
+async def test_no_room_at_the_stop_is_waited_for_and_then_said(
+    small_disk: Path, host: SimulatedHost, work: Workload, in_time: bool
+) -> None:
     """SPEC 4.3: thirty seconds of patience; then all is released, and the runs are interrupted at the next start."""
     store = small_disk / "state.db"
-    async with SimulatedHost("2024-06-15T12:00:30", tz="UTC") as host:
-        work = Workload(host)
-        scheduler = host.scheduler(store, trace=True)
-        await scheduler.initialize([work.task("long", takes=40)])
-        await host.advance(seconds=35)
-        with filled(small_disk):
-            stopping = asyncio.ensure_future(scheduler.stop())
-            await host.advance(seconds=20 if in_time else 90)
-            assert stopping.done() is not in_time
-        if in_time:
-            await host.advance(seconds=30)
+    scheduler = host.scheduler(store, trace=True)
+    await scheduler.initialize([work.task("long", takes=40)])
+    await host.advance(seconds=35)
+    with filled(small_disk):
+        stopping = asyncio.ensure_future(scheduler.stop())
+        await host.advance(seconds=20 if in_time else 90)
+        assert stopping.done() is not in_time
+    if in_time:
+        await host.advance(seconds=30)
+        await stopping
+        assert not compare(look_into(store)).tasks["long"].interrupted
+    else:
+        with pytest.raises(duly.StopSchedulerError):
             await stopping
-            assert not compare(look_into(store)).tasks["long"].interrupted
-        else:
-            with pytest.raises(duly.StopSchedulerError):
-                await stopping
-            await scheduler.initialize([work.task("long", takes=1)])
-            assert "TaskInterrupted" in [event.name for event in host.events]
-            await host.advance(minutes=1)
-            await scheduler.stop()
+        await scheduler.initialize([work.task("long", takes=1)])
+        assert "TaskInterrupted" in [event.name for event in host.events]
+        await host.advance(minutes=1)
+        await scheduler.stop()
 
 
-async def test_a_read_only_file_system_is_refused_and_a_writable_one_is_taken_again(small_disk: Path) -> None:
+async def test_a_read_only_file_system_is_refused_and_a_writable_one_is_taken_again(
+    small_disk: Path, host: SimulatedHost, work: Workload
+) -> None:
     """SPEC 4.5: a remount between a stop and a start; the error says what is wrong, and nothing has changed."""
     store = small_disk / "state.db"
-    async with SimulatedHost("2024-06-15T12:00:30", tz="UTC") as host:
-        work = Workload(host)
-        scheduler = host.scheduler(store)
-        await scheduler.initialize([work.task("a")])
-        await scheduler.stop()
-        before = contents(store), everything(store)
-        _mount("remount,ro", small_disk)
-        with pytest.raises(duly.StoreError, match=r"not writable|[Rr]ead-only") as caught:
-            await scheduler.initialize([work.task("a"), work.task("b")])
-        assert caught.value.details["hint"]
-        _mount("remount,rw", small_disk)
-        assert (contents(store), everything(store)) == before
+    scheduler = host.scheduler(store)
+    await scheduler.initialize([work.task("a")])
+    await scheduler.stop()
+    before = contents(store), everything(store)
+    _mount("remount,ro", small_disk)
+    with pytest.raises(duly.StoreError, match=r"not writable|[Rr]ead-only") as caught:
         await scheduler.initialize([work.task("a"), work.task("b")])
-        assert set(stored_tasks(store)) == {"a", "b"}
-        await scheduler.stop()
+    assert caught.value.details["hint"]
+    _mount("remount,rw", small_disk)
+    assert (contents(store), everything(store)) == before
+    await scheduler.initialize([work.task("a"), work.task("b")])
+    assert set(stored_tasks(store)) == {"a", "b"}
+    await scheduler.stop()
 
 
 def _mount(how: str, folder: Path) -> None:
@@ -237,34 +232,34 @@ _HOLD = (
 
 
 @pytest.mark.slow
-async def test_a_foreign_process_that_holds_the_database_at_start_in_the_middle_and_at_stop(store: Path) -> None:
+async def test_a_foreign_process_that_holds_the_database_at_start_in_the_middle_and_at_stop(
+    store: Path, host: SimulatedHost, work: Workload
+) -> None:
     """SPEC 4.5, 4.6: refused at a start, waited for afterwards; a foreigner that dies with its lock frees it."""
-    async with SimulatedHost("2024-06-15T12:00:30", tz="UTC") as host:
-        work = Workload(host)
-        scheduler = host.scheduler(store, trace=True)
-        await scheduler.initialize([work.task("a")])
-        await scheduler.stop()
-        before = everything(store)
-        with _holding(store):
-            with pytest.raises(duly.DulyError, match="locked by another program"):
-                await scheduler.initialize([work.task("a"), work.task("b")])
-            assert everything(store) == before
-        await scheduler.initialize([work.task("a", takes=5)])
-        await host.advance_to("2024-06-15T12:01:02")
-        with _holding(store):
-            await host.advance(seconds=4)
-            assert [event.name for event in host.events].count("StoreFault") == 1
-        await host.advance(seconds=20)
-        assert [event.name for event in host.events].count("StoreRecovered") == 1
-        with _holding(store) as foreigner:
-            stopping = asyncio.ensure_future(scheduler.stop())
-            await host.advance(seconds=3)
-            assert not stopping.done()
-            foreigner.send_signal(signal.SIGKILL)
-            foreigner.wait()
-            await host.advance(seconds=5)
-        await stopping
-        assert len(compare(look_into(store)).ends) == len(work.ended)
+    scheduler = host.scheduler(store, trace=True)
+    await scheduler.initialize([work.task("a")])
+    await scheduler.stop()
+    before = everything(store)
+    with _holding(store):
+        with pytest.raises(duly.DulyError, match="locked by another program"):
+            await scheduler.initialize([work.task("a"), work.task("b")])
+        assert everything(store) == before
+    await scheduler.initialize([work.task("a", takes=5)])
+    await host.advance_to("2024-01-01T12:01:02")
+    with _holding(store):
+        await host.advance(seconds=4)
+        assert [event.name for event in host.events].count("StoreFault") == 1
+    await host.advance(seconds=20)
+    assert [event.name for event in host.events].count("StoreRecovered") == 1
+    with _holding(store) as foreigner:
+        stopping = asyncio.ensure_future(scheduler.stop())
+        await host.advance(seconds=3)
+        assert not stopping.done()
+        foreigner.send_signal(signal.SIGKILL)
+        foreigner.wait()
+        await host.advance(seconds=5)
+    await stopping
+    assert len(compare(look_into(store)).ends) == len(work.ended)
 
 
 @contextlib.contextmanager

@@ -1,6 +1,6 @@
 """Bytes that someone else wrote, changed by a fuzzer that sees which branches they reach: a value or a typed error."""
 
-import os
+import math
 import re
 import subprocess
 import sys
@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import require
+from tests.conftest import require, soak_seconds
 from tests.faults.fuzz_targets import TARGETS
 from tests.faults.record import record
+from tests.programs import ROOT, environment
 
-ROOT = Path(__file__).parents[2]
 CORPUS = ROOT / "tests" / "fuzzing"
 CASES = {"cron": 8_000, "record": 8_000, "trace": 6_000}
 """In `make test`, of each target; the same ones every time, as the seed is."""
@@ -28,7 +28,7 @@ def fuzz(name: str, scratch: Path, *options: str) -> int:
             *("-max_len=4096", "-timeout=60", f"-artifact_prefix={scratch}/", str(finds), str(CORPUS / name)),
         ],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])},
+        env=environment(),
         capture_output=True,
         check=False,
     )
@@ -63,6 +63,6 @@ def test_every_kept_case_keeps_the_promises(name: str) -> None:
 def test_readers_of_foreign_bytes_for_as_long_as_there_is_time(name: str, tmp_path: Path) -> None:
     """The same with dice, for DULY_SOAK_MINUTES; a case that breaks a promise is printed, to be kept."""
     require("atheris", "make .venv/.dev-ready; it has builds for Linux on x86-64 only")
-    seconds = int(60 * float(os.environ.get("DULY_SOAK_MINUTES", "1")))
+    seconds = math.ceil(soak_seconds())  # in whole ones, and none at all would be for ever
     cases = fuzz(name, tmp_path, f"-max_total_time={seconds}")
     record("fuzzing (soak)", cases=cases, minutes=seconds / 60)

@@ -2,7 +2,8 @@
 
 import asyncio
 import json
-import os
+import math
+import shutil
 import subprocess
 import sys
 import time
@@ -12,10 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import require
-from tests.faults.kill_chain import Chain, Nursery, Starter, environment
+from tests.conftest import require, soak_seconds
+from tests.faults.kill_chain import Chain, Nursery, Starter
 from tests.faults.kill_faketime import FakedNursery, library
 from tests.faults.record import record
+from tests.programs import environment
 
 SIDE_BY_SIDE = 10
 CYCLES = 10
@@ -27,12 +29,12 @@ def nursery() -> Iterator[Nursery]:
         yield nursery
 
 
-def lives_of(nursery: Starter, folder: Path, seeds: range, cycles: int) -> Counter[str]:
-    """Programs side by side, each killed so many times; they mostly wait."""
+def lives_of(nursery: Starter, folder: Path, seeds: range, cycles: int, *, until: float = math.inf) -> Counter[str]:
+    """Programs side by side, each killed so many times, and not again after `until`; they mostly wait."""
 
     async def all_of_them() -> list[Chain]:
         chains = [Chain(nursery, folder / str(seed), seed) for seed in seeds]
-        await asyncio.gather(*(chain.run(cycles) for chain in chains))
+        await asyncio.gather(*(chain.run(cycles, until=until) for chain in chains))
         return chains
 
     chains = asyncio.run(all_of_them())
@@ -89,13 +91,19 @@ def test_killed_on_a_clock_that_libfaketime_makes_fast_it_keeps_its_promises_all
 
 @pytest.mark.soak
 def test_killed_for_hours_nothing_durable_is_lost_and_nothing_runs_twice(nursery: Nursery, tmp_path: Path) -> None:
-    """The same, for as long as the soak goes on, with longer lives of each store and other seeds each time."""
-    until = time.monotonic() + 60 * float(os.environ.get("DULY_SOAK_MINUTES", "1"))
+    """The same, for as long as the soak goes on, with longer lives of each store and other seeds each time.
+
+    However short that is, each program is killed once.
+    """
+    until = time.monotonic() + soak_seconds()
+    folder = tmp_path / "lives"
     total: Counter[str] = Counter()
     seed = int(time.time()) * 1000
     while time.monotonic() < until:
         print("seed", seed)
-        total += lives_of(nursery, tmp_path, range(seed, seed + SIDE_BY_SIDE), 4 * CYCLES)
+        folder.mkdir()
+        total += lives_of(nursery, folder, range(seed, seed + SIDE_BY_SIDE), 4 * CYCLES, until=until)
+        shutil.rmtree(folder)  # in a night there would be thousands of stores
         seed += SIDE_BY_SIDE
-    record("kill", **total)
-    assert total["cycles"] >= 4 * CYCLES
+    record("kill (soak)", **total)
+    assert total["cycles"] >= SIDE_BY_SIDE

@@ -2,7 +2,6 @@
 
 import asyncio
 import io
-import os
 import random
 import sqlite3
 import subprocess
@@ -19,9 +18,9 @@ from duly.formal.checking import Report, check
 from duly.stores.tracing import export
 from tests.faults.load_program import DELAY, MINUTELY, FreshMinute, read
 from tests.faults.record import record
+from tests.programs import ROOT, environment
 from tests.stores.helpers import history, integrity, query
 
-ROOT = Path(__file__).parents[2]
 PATIENCE_SECONDS = 150
 
 
@@ -36,7 +35,7 @@ class Outcome:
                 *(str(self.store), str(self.witness), *arguments),
             ],
             cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])},
+            env=environment(),
             capture_output=True,
             timeout=PATIENCE_SECONDS,
             check=False,

@@ -1,28 +1,29 @@
 """Runs without end: memory, threads, file handles and the store stay as they are; by counts, never by speed."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.conftest import soak_seconds
 from tests.faults.load_growth import HISTORY, Sample, plot
 from tests.faults.record import record
+from tests.programs import ROOT, environment
 
-ROOT = Path(__file__).parents[2]
 RUNS = 50_000
 SOAK_RUNS = 1_000_000
 LOG_BYTES_MAX = 2 * 8_000 * 4096
 """The write-ahead log is folded into the store every 8,000 pages; a batch may be under way when it is due."""
 
 
-def _lived(folder: Path, runs: int, samples: int) -> list[Sample]:
+def _lived(folder: Path, runs: int, samples: int, seconds: float = 0) -> list[Sample]:
+    arguments = (folder / "store.db", runs, samples, seconds)
     process = subprocess.run(
-        [sys.executable, "-m", "tests.faults.load_growth", str(folder / "store.db"), str(runs), str(samples)],
+        [sys.executable, "-m", "tests.faults.load_growth", *map(str, arguments)],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])},
+        env=environment(),
         stdout=subprocess.PIPE,
         check=True,
     )
@@ -56,8 +57,11 @@ def test_fifty_thousand_runs_leave_nothing_behind(tmp_path: Path) -> None:
 
 @pytest.mark.soak
 def test_a_million_runs_leave_nothing_behind_and_are_plotted(tmp_path: Path) -> None:
-    """The same a million times; the picture goes to build/growth.svg."""
-    samples = _lived(tmp_path, SOAK_RUNS, 200)
+    """The same a million times, however few the minutes of the soak are, and on until they are over.
+
+    The picture goes to build/growth.svg.
+    """
+    samples = _lived(tmp_path, SOAK_RUNS, 200, soak_seconds())
     build = ROOT / "build"
     build.mkdir(exist_ok=True)
     (build / "growth.svg").write_text(plot(samples))

@@ -129,7 +129,7 @@ def test_a_step_of_the_real_wall_clock_under_the_system_clock(tmp_path: Path) ->
         "FAKETIME_DONT_FAKE_MONOTONIC": "1",
         "DONT_FAKE_MONOTONIC": "1",
     }
-    with Process(setup, environment=environment) as process:
+    with Process(setup, extra=environment) as process:
         # The first start serves 11:59. A few seconds later the loop wakes for noon, and the clock says otherwise.
         process.wait_for_begin("minutely", lambda now: now < NOON)
         wall.write_text("@2025-06-02 09:59:54\n")

@@ -25,11 +25,11 @@ import duly
 from duly.clock import Clock, SystemClock
 from duly.events import ClockJumped, Event, HostZoneChanged, PropertyViolated, StoreFault, TaskInterrupted
 from tests.faults.time_clock import AcceleratedClock
+from tests.programs import ROOT, environment
 
 PATIENCE_SECONDS: Final = 90.0
 """How long a test waits before it calls that a failure; only a hang comes near it."""
 
-_ROOT = Path(__file__).parents[2]
 _TOLD = (ClockJumped, HostZoneChanged, PropertyViolated, StoreFault, TaskInterrupted)
 
 
@@ -162,19 +162,14 @@ class _Program:
 class Process:
     """That program, under way: a context manager that never leaves it behind."""
 
-    def __init__(self, setup: Setup, *, environment: dict[str, str] | None = None) -> None:
+    def __init__(self, setup: Setup, *, extra: dict[str, str] | None = None) -> None:
         self.setup = setup
         self._stepped = 0.0
         self._heard = b""
         self._process = subprocess.Popen(
             [sys.executable, "-u", "-m", "tests.faults.time_program", json.dumps(dataclasses.asdict(setup))],
-            cwd=_ROOT,
-            env={
-                **os.environ,
-                "PYTHONPATH": os.pathsep.join([str(_ROOT / "src"), str(_ROOT)]),
-                "TZ": setup.zone,
-                **(environment or {}),
-            },
+            cwd=ROOT,
+            env=environment(**{"TZ": setup.zone, **(extra or {})}),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -17,7 +17,7 @@ import pytest
 from duly.errors import StoreLockedError
 from duly.stores import lockfile
 from duly.stores.lockfile import LockFile
-from tests.faults.kill_chain import environment
+from tests.programs import environment
 
 NOW = datetime(2024, 6, 15, 12, tzinfo=UTC)
 PATIENCE_SECONDS = 60.0

@@ -28,15 +28,20 @@ SURVIVORS: Final = Path(__file__).with_name("survivors.toml")
 
 
 def main() -> int:
-    """Judge all mutants, or a sample, or as many as fit into some minutes; survivors come before the second judges."""
+    """Judge all mutants, or a sample, or as many as fit into some minutes; survivors come before the second judges.
+
+    Where time is short, those that have been explained do not: the second judges take minutes to come together.
+    """
     options = _options()
     sources = _sources(options.modules)
     mutants = _chosen(sources, options)
     print(f"{len(mutants)} mutants; first, which tests run which lines", flush=True)
     warm_up()
+    coverage = Coverage(JUDGES, options.coverage)
     until = time.monotonic() + 60 * options.minutes if options.minutes else math.inf
-    verdicts = _judged(mutants, sources, Coverage(JUDGES, options.coverage), jobs=options.jobs, until=until)
-    survivors = [mutant for mutant, verdict in verdicts.items() if verdict in SURVIVING]
+    verdicts = _judged(mutants, sources, coverage, jobs=options.jobs, until=until)
+    spared = explained() if options.minutes else {}
+    survivors = [mutant for mutant, verdict in verdicts.items() if verdict in SURVIVING and mutant.key not in spared]
     if survivors and options.second:
         print(f"{len(survivors)} survivors before the second judges", flush=True)
         verdicts |= _judged(survivors, sources, Coverage(SECOND_JUDGES), jobs=options.jobs)
@@ -62,7 +67,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("modules", nargs="*", help="paths under src/ (default: all of core/ and formal/)")
     parser.add_argument("--sample", type=int, metavar="N", help="only N of them, chosen by --seed")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--minutes", type=float, metavar="M", help="begin no further mutant after M minutes")
+    parser.add_argument("--minutes", type=float, metavar="M", help="begin no further mutant after M minutes of judging")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="judge N mutants at once")
     parser.add_argument("--no-second", dest="second", action="store_false", help=f"leave out {SECOND_JUDGES}")
     parser.add_argument(

@@ -43,6 +43,8 @@ def judged(
 ) -> Iterator[tuple[Mutant, Verdict]]:
     """Run the tests of each mutant's lines on it, the quick ones first, until one fails; begin none after `until`."""
     for begin in range(0, len(mutants), TOGETHER):
+        if time.monotonic() > until:
+            return
         cases = {mutant: coverage.tests_of(mutant) for mutant in mutants[begin : begin + TOGETHER]}
         yield from ((mutant, Verdict.UNCOVERED) for mutant, tests in cases.items() if not tests)
         left = {mutant: tests for mutant, tests in cases.items() if tests}

@@ -25,6 +25,7 @@ import duly
 from duly.clock import SystemClock
 from duly.core.moments import Instant
 from duly.events import Event
+from tests.programs import ROOT, environment
 
 PATIENCE_SECONDS = 60.0
 """How long a test waits for a line before it calls that a failure; only a hang comes near it."""
@@ -32,7 +33,6 @@ PATIENCE_SECONDS = 60.0
 MINUTELY = "* * * * *"
 NEVER_TODAY = "0 0 1 1 *"
 DELAY = timedelta(minutes=5)
-_ROOT = Path(__file__).parents[2]
 
 
 class FreshMinute(SystemClock):
@@ -59,8 +59,8 @@ class Child:
         self.program = program
         self._process = subprocess.Popen(
             [sys.executable, "-u", "-m", "tests.processes.children", program, *map(str, arguments)],
-            cwd=_ROOT,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(_ROOT / "src"), str(_ROOT)])},
+            cwd=ROOT,
+            env=environment(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -7,7 +7,6 @@ conservation, the store against the fold of its trace, the reference scheduler, 
 
 import asyncio
 import io
-import os
 import random
 import sqlite3
 import time
@@ -27,6 +26,7 @@ from duly.events import TaskRunFailed
 from duly.formal import check
 from duly.stores.port import TraceRow
 from duly.stores.tracing import Tracing
+from tests.conftest import soak_seconds
 from tests.faults.record import record
 from tests.simulation.crashes import Life, WatchedStore, a_disk, base, first_life, lived
 from tests.simulation.reference import MINUTE, local
@@ -239,7 +239,7 @@ def test_a_year_with_a_death_in_it(chunk: int) -> None:
 @in_chunks
 def test_many_deaths_in_a_row(chunk: int) -> None:
     """The same with two to five deaths, by fresh seeds, for DULY_SOAK_MINUTES; the seed of a failure is kept."""
-    until = time.monotonic() + 60 * float(os.environ.get("DULY_SOAK_MINUTES", "1"))
+    until = time.monotonic() + soak_seconds()
     first = random.SystemRandom().randrange(1 << 40)
     count = 0
     while time.monotonic() < until:

@@ -1,6 +1,5 @@
 """The simulation goes on with seeds that nobody has tried, for as long as there is time, and keeps those that fail."""
 
-import os
 import secrets
 import sys
 import time
@@ -10,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import soak_seconds
 from tests.simulation.executor import execute
 from tests.simulation.generation import history_of
 from tests.simulation.histories import as_test
@@ -19,7 +19,7 @@ from tests.simulation.shrinking import KEPT, shrunk
 @pytest.mark.soak
 def test_fresh_seeds_find_nothing() -> None:
     """`make soak MINUTES=n` goes on with fresh seeds, and keeps the seed of a failure."""
-    until = time.monotonic() + 60 * float(os.environ.get("DULY_SOAK_MINUTES", "1"))
+    until = time.monotonic() + soak_seconds()
     tried, failed, years = 0, Counter[str](), 0.0
     while time.monotonic() < until:
         seed = secrets.randbits(62)

@@ -7,9 +7,8 @@ import random
 import shutil
 import sqlite3
 import stat
-import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -111,16 +110,6 @@ async def test_a_folder_is_no_store(tmp_path: Path) -> None:
     folder = make_folder(tmp_path / "folder")
     assert "is a folder" in str(await refusal(folder))
     assert files_in(folder) == set()
-
-
-@pytest.fixture
-def public_folder() -> Iterator[Path]:
-    """A folder that another user can look into."""
-    folder = Path(tempfile.mkdtemp(prefix="duly-public-"))
-    folder.chmod(0o755)
-    yield folder
-    folder.chmod(0o755)
-    shutil.rmtree(folder)
 
 
 def _refused_as_another_user(path: Path) -> str:

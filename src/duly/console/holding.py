@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from duly.core.moments import Instant, instant_of
+from duly.errors import StoreError
 from duly.stores.lockfile import read_holder
 
 if sys.platform != "win32":
@@ -29,12 +30,22 @@ class Holder(NamedTuple):
 
 
 def read_lock(store: Path) -> Holder:
-    """Who holds a store, and when a scheduler last looked; without creating the lock file or keeping the lock."""
+    """Who holds a store, and when a scheduler last looked; without creating the lock file or keeping the lock.
+
+    Raises a StoreError if that cannot be told: a holder that cannot be seen is not a dead one.
+    """
     path = Path(f"{store}.lock")
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
+    except FileNotFoundError:
         return Holder(alive=False, pid=None, host=None, since=None, last_poll=None)
+    except OSError as cause:
+        raise StoreError(
+            f"The lock file {path} cannot be read: {cause.strerror}",
+            store=str(store),
+            hint="only its lock tells whether a scheduler holds the store: check its owner and mode",
+            cause=cause,
+        ) from cause
     try:
         # In this order: a graceful end empties the file before the lock is gone.
         alive = _is_locked(descriptor)

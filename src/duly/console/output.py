@@ -104,6 +104,11 @@ def _code_of(error: DulyError) -> Exit:
     return Exit.NO
 
 
+def reason_of(fault: OSError) -> str:
+    """Why the system refused something, as the end of a message."""
+    return (fault.strerror or str(fault)).lower()
+
+
 # --- where it goes ---------------------------------------------------------------------------------------------------
 
 

@@ -1,13 +1,15 @@
 """A simulation as a picture: who starts when, and how many callbacks are under way; needs the extra `duly[plot]`."""
 
+import stat
 from collections import defaultdict
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
-from duly.console.output import fail
+from duly.console.output import fail, reason_of
 from duly.console.simulation import Outcome
 from duly.initialization import zone_name
+from duly.stores.place import kind
 
 FORMATS: Final = (".svg", ".png", ".pdf")
 _COLOURS: Final = {"success": "#2a9d5c", "failure": "#d1495b", "interrupted": "#8e5bb5", "running": "#808080"}
@@ -18,8 +20,13 @@ def check_plotting(file: Path) -> None:
     """Before an hour of simulation: can the picture be drawn, and written?"""
     if file.suffix.lower() not in FORMATS:
         fail(f"--plot: {file} ends neither in .svg nor in .png", "the ending chooses the format")
-    if not file.absolute().parent.is_dir():
-        fail(f"--plot: the folder {file.absolute().parent} does not exist")
+    folder = file.absolute().parent
+    try:
+        found = kind(folder)
+    except OSError as fault:
+        fail(f"--plot: the folder {folder} cannot be looked at: {reason_of(fault)}")
+    if found != stat.S_IFDIR:
+        fail(f"--plot: the folder {folder} does not exist")
     try:
         import matplotlib  # noqa: F401
     except ModuleNotFoundError:
@@ -49,7 +56,7 @@ def draw(outcome: Outcome, file: Path) -> None:
     try:
         figure.savefig(file)
     except OSError as fault:
-        fail(f"--plot: {file} cannot be written: {fault.strerror}")
+        fail(f"--plot: {file} cannot be written: {reason_of(fault)}")
 
 
 def _draw_timeline(axes: Any, outcome: Outcome) -> None:

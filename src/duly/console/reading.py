@@ -9,6 +9,7 @@ import difflib
 import os
 import shutil
 import sqlite3
+import stat
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ from duly.errors import DulyError, StoreError, StoreVersionError, TaskInvalidStr
 from duly.initialization import zone_name
 from duly.stores import schema
 from duly.stores.faults import naming_faults
+from duly.stores.place import exists, kind
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -145,13 +147,16 @@ def unknown_task(name: str, known: Sequence[str]) -> Failure:
 
 
 def store_option(command: F) -> F:
-    """`--store PATH`, which every command that reads has; the parameter is `store`."""
+    """`--store PATH`, which every command that reads has; the parameter is `store`.
+
+    What may not be read is told by who reads it, with the exit code of a store; click would call it wrong usage.
+    """
     return click.option(
         "--store",
         required=True,
         envvar="DULY_STORE",
         show_envvar=True,
-        type=click.Path(dir_okay=True, path_type=Path),
+        type=click.Path(readable=False, path_type=Path),
         help="The store: the SQLite file a scheduler keeps its state in.",
     )(command)
 
@@ -167,28 +172,38 @@ def reading_from(path: Path, read: Callable[[Path, sqlite3.Connection], T]) -> T
     It gets the store's real path and the connection. Anything that keeps it from being read ends the command.
     """
     real = os.path.realpath(path)
-    _check_place(path, real)
     try:
-        return _retrying(real, lambda connection: read(Path(real), connection))
+        with naming_faults(real, "read"):
+            _check_place(path, real)
+            return _retrying(real, lambda connection: read(Path(real), connection))
     except DulyError as error:
         raise failure_of(error) from error
 
 
 def _check_place(path: Path, real: str) -> None:
-    if os.path.isdir(real):
+    """End the command if there is nothing to read; raises if that cannot be told: such a store is not an unused one."""
+    found = kind(real)
+    if found == stat.S_IFDIR:
         fail(f"{path} is a folder", "name the store itself, a file", Exit.STORE)
-    if not os.path.exists(real):
-        try:
-            stores = [name for name in os.listdir(os.path.dirname(real)) if name.endswith(".lock")]
-        except OSError:
+    if not found:
+        folder = os.path.dirname(real)
+        if kind(folder) != stat.S_IFDIR:
             fail(f"no such store: {path}", f"the folder {path.parent} does not exist", Exit.STORE)
-        close = difflib.get_close_matches(path.name, [name.removesuffix(".lock") for name in stores], n=1, cutoff=0.5)
+        close = difflib.get_close_matches(path.name, _stores_in(folder), n=1, cutoff=0.5)
         hint = f"did you mean {path.with_name(close[0])}?" if close else "the first `duly run` on it creates it"
         raise UnusedStore(path, "no such store", hint)
     if not os.access(real, os.R_OK):
         fail(f"{path} cannot be read: permission denied", "check its owner and mode", Exit.STORE)
-    if os.path.getsize(real) == 0 and not os.path.exists(real + "-wal"):
+    if os.path.getsize(real) == 0 and not exists(real + "-wal"):
         raise UnusedStore(path, "no scheduler has used this store yet", None)
+
+
+def _stores_in(folder: str) -> list[str]:
+    """The names of the stores in a folder; none where they may not be listed, for they are only suggested."""
+    try:
+        return [name.removesuffix(".lock") for name in os.listdir(folder) if name.endswith(".lock")]
+    except OSError:
+        return []
 
 
 # --- opening ---------------------------------------------------------------------------------------------------------
@@ -202,6 +217,8 @@ def _retrying(path: str, read: Callable[[sqlite3.Connection], T]) -> T:
         try:
             with naming_faults(path, "read"), _connection(path, live=before[0]) as connection:
                 answer = read(connection)
+        except _Moved:
+            continue
         except (StoreError, DulyError) as error:
             # Read while it changed under us, or really damaged: if it stood still, it is damaged.
             if _standing(path) == before:
@@ -214,12 +231,25 @@ def _retrying(path: str, read: Callable[[sqlite3.Connection], T]) -> T:
 
 
 def _standing(path: str) -> tuple[bool, object]:
-    """Whether there is a write-ahead log, and what shows that the file itself has not changed."""
+    """Whether there is a write-ahead log, and what shows that the file itself has not changed.
+
+    A log that cannot be looked at raises: without it the store would be told as it was some time ago.
+    """
+    file = _mark(path)
+    return file is not None and exists(path + "-wal"), file
+
+
+def _mark(path: str) -> tuple[int, int, int] | None:
+    """What differs when a file has been written or replaced; None if there is none."""
     try:
         status = os.stat(path)
-        return os.path.exists(path + "-wal"), (status.st_ino, status.st_size, status.st_mtime_ns)
-    except OSError:
-        return False, None
+    except FileNotFoundError:
+        return None
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+class _Moved(Exception):  # noqa: N818  # it is no error: whoever hears of it tries again
+    """The store was written to while it was copied, so that the copy may be of several moments."""
 
 
 @contextlib.contextmanager
@@ -228,15 +258,18 @@ def _connection(path: str, *, live: bool) -> Iterator[sqlite3.Connection]:
     if not live:
         with _transaction(path, "immutable=1") as connection:
             yield connection
-    elif os.path.exists(path + "-shm") and _may_share(path):
+    elif exists(path + "-shm") and _may_share(path):
         with _transaction(path, "mode=ro") as connection:
             yield connection
     else:
         # A log without its index: a copy of files, or another user's. SQLite would create the index beside the store.
         with tempfile.TemporaryDirectory(prefix="duly-read-") as folder:
             copy = os.path.join(folder, "store")
+            before = _mark(path), _mark(path + "-wal")
             shutil.copyfile(path + "-wal", copy + "-wal")
             shutil.copyfile(path, copy)
+            if (_mark(path), _mark(path + "-wal")) != before:
+                raise _Moved
             with _transaction(copy, "mode=rw") as connection:
                 yield connection
 

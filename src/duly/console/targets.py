@@ -11,6 +11,7 @@ import importlib.util
 import inspect
 import os
 import re
+import stat
 import sys
 import sysconfig
 import traceback
@@ -22,11 +23,12 @@ from types import ModuleType
 from typing import Any, Final, NoReturn
 
 from duly.console.check import examine
-from duly.console.output import Exit, Failure, fail, failure_of, plain
+from duly.console.output import Exit, Failure, fail, failure_of, plain, reason_of
 from duly.console.owners import warn_of_others
 from duly.console.watching import Signature, signature
 from duly.core.registration import Registration, read_registrations
 from duly.errors import CronExpressionInvalidError, DulyError
+from duly.stores.place import kind
 
 DEFAULT_ATTRIBUTE: Final = "registrations"
 TARGET_HELP: Final = "module:attribute or path/to/file.py[:attribute]; the default attribute is `registrations`"
@@ -78,9 +80,14 @@ def parse_target(text: str) -> Target:
         fail(f"not a target: {text!r}", f"use {TARGET_HELP}", Exit.TARGET)
     if head.endswith(".py") or os.sep in head or os.path.isfile(head):
         path = Path(head)
-        if path.is_dir():
+        try:
+            found = kind(path)
+        except OSError as fault:
+            hint = "check the owners and modes of its folders"
+            fail(f"{head} cannot be looked at: {reason_of(fault)}", hint, Exit.TARGET)
+        if found == stat.S_IFDIR:
             fail(f"{head} is a folder", "name a file in it, such as tasks.py", Exit.TARGET)
-        if not path.is_file():
+        if found != stat.S_IFREG:
             fail(f"no such file: {head}", _similar_file(path), Exit.TARGET)
         return Target(text, path.resolve(), _FILE_MODULE, attribute)
     if not _DOTTED.fullmatch(head):
@@ -202,8 +209,10 @@ def _source(module: object) -> Path | None:
 def _similar_file(path: Path) -> str:
     try:
         names = [each.name for each in path.parent.iterdir() if each.suffix == ".py"]
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return f"the folder {path.parent} does not exist"
+    except OSError:
+        names = []  # it may be entered, and not listed
     close = difflib.get_close_matches(path.name, names, n=1)
     return f"did you mean {path.with_name(close[0])}?" if close else f"use {TARGET_HELP}"
 

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import shutil
+import stat
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -11,8 +12,9 @@ from typing import BinaryIO
 
 import click
 
-from duly.console.output import Exit, fail, json_option, note, plain, print_json, say
+from duly.console.output import Exit, fail, json_option, note, plain, print_json, reason_of, say
 from duly.console.traces import STANDARD_STREAM, StoredTrace, copy_trace, is_store, unwritable
+from duly.stores.place import kind
 
 
 @click.group(name="trace", no_args_is_help=False)
@@ -27,11 +29,11 @@ def trace() -> None:
 
 
 @trace.command()
-@click.argument("store", type=click.Path(path_type=Path))
+@click.argument("store", type=click.Path(readable=False, path_type=Path))
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path, allow_dash=True),
+    type=click.Path(readable=False, path_type=Path, allow_dash=True),
     metavar="FILE",
     help="Write to FILE; - is standard output, the default.",
 )
@@ -80,12 +82,17 @@ def _to_standard_output(store: Path) -> int:
 
 
 def _check_place(output: Path) -> None:
-    if output.is_dir():
-        fail(f"{output} is a folder", "name the file to write")
-    if is_store(output):
-        fail(f"{output} is a store: it would be lost", "name another file")
     folder = output.parent
-    if not folder.is_dir():
+    try:
+        found, beside, taken = kind(output), kind(folder), is_store(output)
+    except OSError as fault:
+        hint = "a store would be lost there: name another file"
+        fail(f"{output} cannot be looked at: {reason_of(fault)}", hint, Exit.STORE)
+    if found == stat.S_IFDIR:
+        fail(f"{output} is a folder", "name the file to write")
+    if taken:
+        fail(f"{output} is a store: it would be lost", "name another file")
+    if beside != stat.S_IFDIR:
         fail(f"the folder {folder} does not exist")
     if not os.access(folder, os.W_OK):
         fail(f"{folder} cannot be written to: permission denied")
@@ -94,7 +101,7 @@ def _check_place(output: Path) -> None:
 @contextlib.contextmanager
 def _written(output: Path) -> Iterator[BinaryIO]:
     """A file that takes its place when all is in it; a device or a pipe is written to as it is."""
-    if output.exists() and not output.is_file():
+    if kind(output) not in (0, stat.S_IFREG):
         with tempfile.TemporaryFile(prefix="duly-trace-") as copy, output.open("wb") as device:
             yield copy
             copy.seek(0)

@@ -9,6 +9,7 @@ import difflib
 import os
 import shutil
 import sqlite3
+import stat
 import sys
 import tempfile
 from dataclasses import dataclass
@@ -16,9 +17,10 @@ from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
 
 from duly.console.holding import read_lock
-from duly.console.output import Exit, Failure, fail, plain
+from duly.console.output import Exit, Failure, fail, plain, reason_of
 from duly.console.reading import reading_from, recognise
 from duly.errors import TraceError
+from duly.stores.place import exists, kind
 from duly.stores.tracing import export
 
 STANDARD_STREAM: Final = "-"
@@ -55,17 +57,21 @@ def open_input(source: str, stack: contextlib.ExitStack) -> Input:
     if source == STANDARD_STREAM:
         return _standard_input(stack)
     path = Path(source)
-    if is_store(path):
-        copy = _temporary(stack)
-        stored = copy_trace(path, copy)
-        return Input(source, copy, copy.tell(), stored)
     try:
-        file: BinaryIO = stack.enter_context(path.open("rb"))
-        size = os.fstat(file.fileno()).st_size
-        if not file.seekable():  # a named pipe, a process substitution
-            file, size = _copied(file, stack)
+        if not is_store(path):
+            return _file(source, path, stack)
     except OSError as fault:
         raise _unreadable(path, fault) from fault
+    copy = _temporary(stack)
+    stored = copy_trace(path, copy)
+    return Input(source, copy, copy.tell(), stored)
+
+
+def _file(source: str, path: Path, stack: contextlib.ExitStack) -> Input:
+    file: BinaryIO = stack.enter_context(path.open("rb"))
+    size = os.fstat(file.fileno()).st_size
+    if not file.seekable():  # a named pipe, a process substitution
+        file, size = _copied(file, stack)
     return Input(source, file, size, None)
 
 
@@ -91,7 +97,7 @@ def _copied(stream: BinaryIO, stack: contextlib.ExitStack) -> tuple[BinaryIO, in
 def unwritable(what: str, fault: OSError) -> Failure:
     """What a full disk, or a folder that may not be written to, leads to."""
     hint = "free some space; copies are kept in the folder that TMPDIR names"
-    return Failure(f"{what} cannot be written: {(fault.strerror or str(fault)).lower()}", hint, Exit.STORE)
+    return Failure(f"{what} cannot be written: {reason_of(fault)}", hint, Exit.STORE)
 
 
 def _temporary(stack: contextlib.ExitStack) -> BinaryIO:
@@ -107,19 +113,16 @@ def _unreadable(path: Path, fault: OSError) -> Failure:
         return Failure(f"no such store or file: {path}", hint, Exit.STORE)
     if isinstance(fault, IsADirectoryError):
         return Failure(f"{path} is a folder", "name a store, or files that hold a trace", Exit.STORE)
-    return Failure(f"{path} cannot be read: {(fault.strerror or str(fault)).lower()}", None, Exit.STORE)
+    return Failure(f"{path} cannot be read: {reason_of(fault)}", None, Exit.STORE)
 
 
 def is_store(path: Path) -> bool:
-    """Whether a file is a database, as stores are; also one that still is in its log only."""
-    if not path.is_file():  # what a pipe says can be read once
+    """Whether a file is a database, as stores are; also one that still is in its log only. Raises if it cannot tell."""
+    if kind(path) != stat.S_IFREG:  # what a pipe says can be read once
         return False
-    try:
-        with path.open("rb") as file:
-            begin = file.read(len(_MAGIC))
-    except OSError:
-        return False
-    return begin == _MAGIC or (not begin and os.path.exists(f"{path}-wal"))
+    with path.open("rb") as file:
+        begin = file.read(len(_MAGIC))
+    return begin == _MAGIC or (not begin and exists(f"{path}-wal"))
 
 
 # --- a store's trace -------------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from duly.console.output import (
     note,
     plain,
     print_json,
+    reason_of,
     say,
     show,
 )
@@ -46,7 +47,9 @@ _EPILOG: Final = (
 
 
 @click.command(epilog=_EPILOG)
-@click.argument("sources", nargs=-1, required=True, metavar="STORE|FILE...", type=click.Path(allow_dash=True))
+@click.argument(
+    "sources", nargs=-1, required=True, metavar="STORE|FILE...", type=click.Path(readable=False, allow_dash=True)
+)
 @click.option("--no-bounds", is_flag=True, help="Leave out R1, R2 and L2ᵇ, which speak of seconds: faster.")
 @click.option("--unsealed", is_flag=True, help="Judge what is there although the seal at the end is missing.")
 @json_option
@@ -89,8 +92,7 @@ def _judge(inputs: Sequence[Input], *, bounded: bool) -> Checker:
             except TraceError as error:
                 raise _refused(each, error, alone=len(inputs) == 1) from error
             except OSError as fault:
-                why = (fault.strerror or str(fault)).lower()
-                raise Failure(f"{each.name} cannot be read: {why}", None, Exit.STORE) from fault
+                raise Failure(f"{each.name} cannot be read: {reason_of(fault)}", None, Exit.STORE) from fault
     return checker
 
 

@@ -19,13 +19,13 @@ from duly.errors import StoreError
 def check_place(path: str) -> None:
     """Say what keeps a store from being there, if anything does."""
     folder = Path(path).parent
-    kind = _kind(path, follow_links=False)
-    if kind == stat.S_IFDIR:
+    found = kind(path, follow_links=False)
+    if found == stat.S_IFDIR:
         raise StoreError(f"{path} is a folder", store=path, hint="name a file inside it")
-    if kind == stat.S_IFLNK:
+    if found == stat.S_IFLNK:
         # Links have been followed before. A lock beside this one would not be seen beside what it leads to.
         raise StoreError(f"{path} is a link that cannot be followed", store=path, hint="name the file itself")
-    if _kind(folder, follow_links=True) != stat.S_IFDIR:
+    if kind(folder) != stat.S_IFDIR:
         raise StoreError(
             f"The folder {folder} does not exist", store=path, hint="create it, or correct the store's path"
         )
@@ -35,11 +35,11 @@ def check_place(path: str) -> None:
             store=path,
             hint="SQLite keeps its journal and duly its lock beside the store",
         )
-    if kind and not os.access(path, os.R_OK | os.W_OK):
+    if found and not os.access(path, os.R_OK | os.W_OK):
         raise StoreError(f"{path} is not readable and writable", store=path, hint="check its owner and mode")
 
 
-def _kind(path: str | Path, *, follow_links: bool) -> int:
+def kind(path: str | Path, *, follow_links: bool = True) -> int:
     """What has this name, in the words of `stat`; 0 if nothing has. Raises if that cannot be told."""
     try:
         return stat.S_IFMT((os.stat if follow_links else os.lstat)(path).st_mode)

@@ -1,0 +1,82 @@
+"""Short ways to fill an agenda, to look at it as the loop does, and to let runs end."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from datetime import UTC, tzinfo
+
+from duly.core.agenda import Agenda, Slots, decide
+from duly.core.moments import Instant
+from duly.core.registration import Kind
+from duly.core.task import AwaitingRetry, Running, Start, Task, fail, newly_declared, succeed
+from tests.core.helpers import SECOND, at, minute, task
+
+NOON = at("2025-06-15T12:00")
+LOOP, THREAD = Kind.LOOP, Kind.THREAD
+
+
+def through(steps: Iterator[object]) -> None:
+    """Go through steps that let others work in between."""
+    for _ in steps:
+        pass
+
+
+def agenda_of(*tasks: Task, now: Instant = NOON, zone: tzinfo = UTC) -> Agenda:
+    """An agenda that these have entered."""
+    agenda = Agenda(zone)
+    through(agenda.enter(tasks, now))
+    return agenda
+
+
+def fresh(
+    name: str, cron: str = "* * * * *", *, kind: Kind = LOOP, since: str = "12:00", delay_ms: int = 5_000
+) -> Task:
+    """A task that was declared at a time of 15 June 2025."""
+    return task(name, cron, newly_declared(minute(f"2025-06-15T{since}")), kind=kind, delay_ms=delay_ms)
+
+
+def retrying(name: str, when: str, cron: str = "0 3 * * *", *, kind: Kind = LOOP) -> Task:
+    """A task that failed earlier today and is to be retried."""
+    served, tried = minute("2025-06-15T11:58"), at("2025-06-15T11:58")
+    return task(name, cron, AwaitingRetry(served, tried, None, tried, at(f"2025-06-15T{when}"), 1), kind=kind)
+
+
+def serve(agenda: Agenda, now: Instant, slots: Slots = Slots(), *, limit: int = 1_000) -> list[Start]:  # noqa: B008
+    """What the loop does at each look: notice, decide, apply, until there is nothing more to find."""
+    started: list[Start] = []
+    while True:
+        agenda.notice(now)
+        used = Counter(start.task.kind for start in started)
+        left = Slots(
+            None if slots.total is None else slots.total - len(started),
+            None if slots.threads is None else slots.threads - used[THREAD],
+        )
+        decision = decide(agenda, now, left, limit=limit, first_run=1 + len(started))
+        assert len(decision.starts) <= limit
+        if not decision.evaluated:
+            return started
+        agenda.apply(decision, decision.starts)
+        started += decision.starts
+
+
+def names(starts: Iterable[Start]) -> list[str]:
+    """Of whom they are."""
+    return [start.task.name for start in starts]
+
+
+def end(agenda: Agenda, which: Task, now: Instant, *, failed: bool = False) -> bool:
+    """A run ends: what the loop does when that is durable."""
+    assert isinstance(which.state, Running)
+    which.state = fail(which.state, now, which.delay) if failed else succeed(which.state, now)
+    return agenda.review(which, now)
+
+
+def after(seconds: float) -> Instant:
+    """So long after noon."""
+    return Instant(NOON + int(seconds * SECOND))
+
+
+def correct(agenda: Agenda, back: Instant) -> bool:
+    """Whether there was anything to correct."""
+    too_far = [False, *agenda.too_far_ahead(back)]
+    through(agenda.correct(back))
+    return too_far[-1]

@@ -1,0 +1,177 @@
+"""The agenda where slots are few: who is owed for the longest comes first, and a decision is bounded."""
+
+import pytest
+
+from duly.core.agenda import Slots, decide
+from duly.core.registration import Kind
+from duly.core.task import AwaitingRetry, AwaitingRun
+from tests.core.agendas import LOOP, NOON, THREAD, after, agenda_of, end, fresh, names, retrying, serve
+from tests.core.helpers import at, minute, task
+
+
+def test_slots_bound_what_starts_and_the_rest_stays_owed() -> None:
+    """SPEC 3.10: at most max_concurrency at once; the rest wait their turn, not lost."""
+    tasks = [fresh(f"t{n}") for n in range(5)]
+    agenda = agenda_of(*tasks)
+    assert names(serve(agenda, NOON, Slots(2))) == ["t0", "t1"]
+    assert agenda.waiting
+    assert serve(agenda, after(5), Slots(0)) == []
+    assert serve(agenda, after(5), Slots(-1)) == []
+    for each in tasks[:2]:
+        end(agenda, each, after(10))
+    assert names(serve(agenda, after(10), Slots(2))) == ["t2", "t3"]
+    end(agenda, tasks[2], after(20))
+    assert names(serve(agenda, after(20), Slots(1))) == ["t4"]
+    assert not agenda.waiting
+
+
+def test_threads_have_slots_of_their_own() -> None:
+    """SPEC 3.10: a start is committed only when a slot of its kind is free."""
+    agenda = agenda_of(*(fresh(f"{kind.value}{n}", kind=kind) for n in range(3) for kind in Kind))
+    assert names(serve(agenda, NOON, Slots(None, 1))) == ["loop0", "loop1", "loop2", "thread0"]
+    assert serve(agenda, after(1), Slots(None, 0)) == []
+    assert names(serve(agenda, after(1), Slots(None, 5))) == ["thread1", "thread2"]
+
+
+def test_slots_of_threads_are_counted_over_all_that_one_decision_starts() -> None:
+    """SPEC 3.10: whatever starts on the loop before them, and in however many waves they come."""
+    agenda = agenda_of(
+        *(retrying(f"r{n}", "11:59:10") for n in range(2)),
+        *(fresh(f"{cron[0]}{n}", cron, kind=THREAD) for cron in ("* * * * *", "0 12 * * *") for n in range(3)),
+    )
+    agenda.notice(NOON)
+    decision = decide(agenda, NOON, Slots(None, 4), limit=100, first_run=1)
+    assert names(decision.starts) == ["r0", "r1", "*0", "*1", "*2", "00"]
+
+
+def test_the_longest_owed_comes_first_across_kinds() -> None:
+    """SPEC 3.10: with one slot for all, age decides, whatever the kind."""
+    agenda = agenda_of(
+        retrying("r1", "11:59:10", kind=THREAD),
+        retrying("r2", "11:59:20", kind=LOOP),
+        retrying("r3", "11:59:30", kind=THREAD),
+        fresh("due", kind=LOOP),
+        task("old", "* * * * *", AwaitingRun(minute("2025-06-15T11:00")), kind=THREAD),
+    )
+    order = [names(serve(agenda, NOON, Slots(1, 1))) for _ in range(5)]
+    assert order == [["old"], ["r1"], ["r2"], ["r3"], ["due"]]
+
+
+@pytest.mark.parametrize("limit", [3, 1_000])
+def test_the_longest_owed_comes_first_among_many_waves(limit: int) -> None:
+    """SPEC 3.10: in whatever order they came, and however many of them one decision takes."""
+    scrambled = [n * 17 % 40 for n in range(40)]
+    agenda = agenda_of(*(retrying(f"t{n:02}", f"11:59:{n:02}") for n in scrambled))
+    assert names(serve(agenda, NOON, limit=limit)) == [f"t{n:02}" for n in range(40)]
+
+
+def test_a_kind_without_slots_does_not_hold_up_the_other() -> None:
+    """SPEC 3.10: blocking work that fills its threads leaves the event loop free."""
+    agenda = agenda_of(retrying("blocked", "11:59:10", kind=THREAD), fresh("free", kind=LOOP))
+    assert names(serve(agenda, NOON, Slots(5, 0))) == ["free"]
+    assert names(serve(agenda, after(1), Slots(5, 1))) == ["blocked"]
+
+
+def test_a_task_that_was_served_while_its_wave_waited_takes_its_new_place() -> None:
+    """SPEC 3.10: longest owed first. A wave is older than what a task in it may owe by now."""
+    failed, ripe = at("2025-06-15T11:59:01"), at("2025-06-15T11:59:50")
+    early = task("early", "* * * * *", AwaitingRetry(minute("2025-06-15T11:59"), failed, None, failed, ripe, 1))
+    waits = fresh("waits")
+    agenda = agenda_of(early, waits, retrying("between", "12:00:30"), now=after(-5))
+    assert names(serve(agenda, after(10), Slots(1))) == ["early"]  # its retry is older than the due minute
+    end(agenda, early, after(20))
+    assert serve(agenda, after(90), Slots(0)) == []
+    assert names(serve(agenda, after(90), Slots(2))) == ["waits", "between"]  # not early: owed since 12:01 only
+    assert names(serve(agenda, after(90), Slots(1))) == ["early"]
+
+
+def test_a_task_that_was_served_while_two_of_its_waves_waited_starts_once() -> None:
+    """002 S1: its group's wave and its ripe retry both waited for a slot, and were both older than what it owes now."""
+    first = task("first", "* * * * *", AwaitingRun(minute("2025-06-15T11:58")))
+    twice = retrying("twice", "12:00", "* * * * *")
+    agenda = agenda_of(first, twice, now=after(-60))
+    assert names(serve(agenda, after(-60), Slots(1))) == ["first"]
+    assert serve(agenda, NOON, Slots(0)) == []  # two more waves form, and wait
+    assert names(serve(agenda, after(10), Slots(1))) == ["twice"]  # for 11:59
+    end(agenda, twice, after(20))
+    assert names(serve(agenda, after(90), Slots(5))) == ["twice"]  # for 12:01, and once
+
+
+def test_several_waves_of_one_group_wait_in_line() -> None:
+    """A wave half gone through keeps its place when the next minute comes."""
+    tasks = [fresh(f"t{n}") for n in range(4)]
+    agenda = agenda_of(*tasks)
+    assert names(serve(agenda, NOON, Slots(2))) == ["t0", "t1"]
+    end(agenda, tasks[0], after(30))
+    assert names(serve(agenda, after(60), Slots(1))) == ["t2"]
+    assert names(serve(agenda, after(61), Slots(1))) == ["t3"]
+    assert names(serve(agenda, after(62), Slots(1))) == ["t0"]
+
+
+def test_a_wave_that_nobody_has_touched_is_not_queued_twice() -> None:
+    """Cost: minutes that pass while no slot is free do not pile up."""
+    agenda = agenda_of(*(fresh(f"t{n}", "* * * * *", kind=THREAD) for n in range(10)))
+    serve(agenda, NOON, Slots(None, 1))
+    for n in range(1, 500):
+        assert serve(agenda, after(60 * n), Slots(None, 0)) == []
+    assert sum(1 for _ in agenda.in_order(THREAD)) <= 2
+
+
+def test_a_task_in_several_waves_starts_once() -> None:
+    """002 S1: due, ripe and interrupted at once, still one run."""
+    state = AwaitingRetry(minute("2025-06-15T11:00"), NOON, None, NOON, at("2025-06-15T11:30:30"), 1)
+    agenda = agenda_of(task("a", "* * * * *", state))
+    agenda.review(next(agenda.tasks()), NOON)
+    agenda.review(next(agenda.tasks()), NOON)
+    agenda.notice(NOON)
+    assert len(decide(agenda, NOON, Slots(), limit=10, first_run=1).starts) == 1
+    assert len(serve(agenda, NOON)) == 1
+    assert not agenda.waiting
+
+
+def test_a_task_in_several_waves_behind_another_starts_once() -> None:
+    """002 S1: the same where the oldest wave of its group is that of another."""
+    older, a = (
+        task(name, "* * * * *", AwaitingRun(minute(f"2025-06-15T{mark}")))
+        for name, mark in (("older", "11:00"), ("a", "11:30"))
+    )
+    agenda = agenda_of(older, a)
+    agenda.review(a, NOON)
+    agenda.review(a, NOON)
+    assert names(decide(agenda, NOON, Slots(), limit=10, first_run=1).starts) == ["older", "a"]
+
+
+def test_a_decision_is_bounded_and_the_next_one_goes_on() -> None:
+    """Architecture: chunks commit and launch one after the other."""
+    agenda = agenda_of(*(fresh(f"t{n}") for n in range(25)))
+    agenda.notice(NOON)
+    sizes = []
+    while (decision := decide(agenda, NOON, Slots(), limit=10, first_run=1)).evaluated:
+        assert decision.evaluated <= 2 * 10
+        sizes.append(len(decision.starts))
+        agenda.apply(decision, decision.starts)
+    assert sizes == [10, 10, 5]
+
+
+@pytest.mark.parametrize("limit", [1, 10])
+def test_a_decision_is_bounded_also_where_nothing_is_owed(limit: int) -> None:
+    """Architecture: one decision is short, however many tasks of a wave still run."""
+    tasks = [fresh(f"t{n}") for n in range(100)]
+    agenda = agenda_of(*tasks)
+    assert len(serve(agenda, NOON)) == 100
+    agenda.notice(after(60))
+    decision = decide(agenda, after(60), Slots(), limit=limit, first_run=1)
+    assert decision.starts == []
+    assert 0 < decision.evaluated <= 2 * limit
+
+
+def test_a_decision_is_bounded_also_where_little_is_owed() -> None:
+    """Architecture: the same while there are slots for fewer than a decision may start."""
+    tasks = [fresh(f"t{n}") for n in range(100)]
+    agenda = agenda_of(*tasks)
+    assert len(serve(agenda, NOON)) == 100
+    end(agenda, tasks[1], after(50))
+    agenda.notice(after(60))
+    decision = decide(agenda, after(60), Slots(3), limit=10, first_run=1)
+    assert names(decision.starts) == ["t1"]
+    assert decision.evaluated <= 20
