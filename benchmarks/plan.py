@@ -54,7 +54,7 @@ FULL = Size(
     blocking=10_000,
     minutes=10,
     system_clock=True,
-    cron_repeats=5,
+    cron_repeats=10,
     events=2_000_000,
     patience_s=900,
 )
