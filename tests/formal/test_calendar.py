@@ -9,7 +9,7 @@ import pytest
 from duly import parse_cron
 from duly.core import occurrences
 from duly.core.moments import MICROSECONDS, Instant, Minute, instant_of, minute_of
-from duly.formal.calendar import NEVER, Schedule, Zone, parse, zone_named
+from duly.formal.calendar import MINUTE, NEVER, Schedule, Zone, parse, zone_named
 
 ZONES = [
     "UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "America/Sao_Paulo", "Asia/Kathmandu",
@@ -198,14 +198,17 @@ def test_fixed_offsets_have_seconds() -> None:
         assert zone_named(name).utcoffset(None) == expected
 
 
-def test_the_calendar_has_a_first_and_a_last_day() -> None:
+@pytest.mark.parametrize("offset", ["+00:00", "+14:00", "-12:00", "+23:59", "-23:59"])
+def test_the_calendar_has_a_first_and_a_last_day(offset: str) -> None:
     """One day from the ends of the year 1 and of the year 9999, so that local time has room in every zone."""
-    schedule = Schedule("* * * * *", Zone("UTC"))
-    assert schedule.latest(at("0001-01-01T23:59:59+00:00")) is None
-    assert schedule.latest(at("0001-01-02T00:00:00+00:00")) == at("0001-01-02T00:00:00+00:00")
-    assert schedule.after(at("9999-12-30T23:58:00+00:00")) == at("9999-12-30T23:59:00+00:00")
-    assert schedule.after(at("9999-12-30T23:59:00+00:00")) == NEVER
-    assert schedule.latest(at("9999-12-31T23:59:00+00:00")) == at("9999-12-30T23:59:00+00:00")
+    schedule = Schedule("* * * * *", Zone(f"UTC{offset}"))
+    first, last = at(f"0001-01-02T00:00:00{offset}"), at(f"9999-12-30T23:59:00{offset}")
+    assert schedule.latest(Instant(first - 1)) is None
+    assert schedule.latest(first) == schedule.after(Instant(first - 1)) == first
+    assert schedule.after(first) == first + MINUTE
+    assert schedule.latest(last) == schedule.after(Instant(last - 1)) == last
+    assert schedule.latest(Instant(last + MINUTE)) == last
+    assert schedule.after(last) == NEVER
 
 
 @pytest.mark.parametrize("zone", ["UTC", "Pacific/Kiritimati", "Pacific/Niue"])

@@ -32,6 +32,10 @@ from tests.formal.story import letters_of
         ("(a S b) S c", "b c a", "010"),
         ("a ∧ b → c", "a b a+b", "110"),  # → binds weakest
         ("a U b ∧ c", "a c b+c", "001"),  # U binds strongest
+        ("a ∧ b U c", "c", "0"),
+        ("a S b U c", "c a", "11"),  # S, U and W bind equally, to the right: a S (b U c)
+        ("a U b W c", "a c", "11"),
+        ("a W b S c", "a", "1"),
     ],
 )
 def test_operators(text: str, trace: str, expected: str) -> None:

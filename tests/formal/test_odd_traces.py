@@ -6,7 +6,7 @@ from duly.core.moments import Instant
 from duly.formal.machine import OVERLAPPED_MAX
 from duly.formal.monitor import Monitor
 from duly.formal.trace import BT, CK, IF, IS, RE, RS, SE, SF, SS, WK, Event
-from tests.formal.story import SECOND
+from tests.formal.story import HOUR, SECOND, Story
 from tests.formal.test_monitor import Trace, at, minutes, redeclare
 
 
@@ -290,3 +290,17 @@ def test_a_retry_is_watched_from_the_end_of_the_run_that_failed() -> None:
     assert trace.wake("2025-01-01T12:03:10Z") == []
     assert trace.wake("2025-01-01T12:04:10Z") == []
     assert trace.wake("2025-01-01T12:04:10.000001Z") == ["R1"]
+
+
+@pytest.mark.parametrize(("seconds", "owed"), [(0, False), (2, True)])
+def test_three_hours_ahead_are_counted_to_the_second(seconds: int, owed: bool) -> None:
+    """SPEC 2.5: minutes of another zone may begin at another second."""
+    told = Story(cron="* * * * *").tell("IS IE Due RS REs")
+    told.zone = f"UTC+00:00:0{seconds}"
+    told.tell("IS IE")
+    told.now -= told.now % HOUR + 3 * HOUR + seconds * SECOND
+    told.events.append(CK(len(told.events) + 1, Instant(told.now), told.events[-1].at))
+    told.now += 60 * SECOND
+    monitor = Monitor(bounded=False)
+    found = [each.property for event in told.tell("RS").events for each in monitor.step(event)]
+    assert found == ([] if owed else ["S2"])

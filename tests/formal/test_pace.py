@@ -207,16 +207,38 @@ def test_both_ways_agree_at_the_very_instants(outcomes: str, bounded: bool) -> N
             run, generation = wild.open.pop(name)
             wild.add(RE, name, generation, run, outcome == "s")
         wild.now += (0, 60 * SECOND, 90 * SECOND, 90 * SECOND + 1)[minute % 4]
-    stepped, fed = Monitor(bounded=bounded), Monitor(bounded=bounded)
-    rows = [[type(event).__name__, *event] for event in wild.events]
-    for event in wild.events:
+    compare(wild.events, bounded=bounded)
+
+
+def compare(events: list[Event], *, bounded: bool) -> None:
+    """After every event, and when all are taken at once."""
+    stepped, one_by_one, fed = (Monitor(bounded=bounded) for _ in range(3))
+    rows = [[type(event).__name__, *event] for event in events]
+    for event, row in zip(events, rows, strict=True):
         stepped.step(event)
+        one_by_one.feed([row])
+        assert everything(one_by_one) == everything(stepped)
     fed.feed(rows)
     assert everything(fed) == everything(stepped)
-    one_by_one = Monitor(bounded=bounded)
-    for row in rows:
-        one_by_one.feed([row])
-    assert everything(one_by_one) == everything(stepped)
+
+
+def test_both_ways_agree_on_a_due_minute_that_meets_the_retry_of_a_run_nobody_owed() -> None:
+    """The minute makes the start a fresh one, also at its very instant."""
+    at = [Instant(NOON + seconds * SECOND) for seconds in (0, 1, 2, 3, 60)]
+    compare(
+        [
+            BT(1, at[0], "boot", 0),
+            IS(2, at[0], 1),
+            RG(3, at[0], "a", 1, "new", "* * * * *", Delay(1_000), "UTC", at[0], "loop"),
+            IE(4, at[0], 1, 1, "", "restart", None, None, "UTC"),
+            RS(5, at[0], "a", 1, 1, "cron", 0),
+            RE(6, at[1], "a", 1, 1, True),
+            RS(7, at[2], "a", 1, 2, "cron", 0),
+            RE(8, at[3], "a", 1, 2, False),
+            RS(9, at[4], "a", 1, 3, "cron", 0),
+        ],
+        bounded=False,  # else the deadline of the minute before is looked at in this moment, in the ordinary way
+    )
 
 
 def test_a_stranger_that_failed_is_forgotten_either_way() -> None:

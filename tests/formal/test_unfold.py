@@ -3,7 +3,7 @@
 import pytest
 
 from duly.core.moments import Instant
-from duly.formal.trace import CK, RE, RS, WK, Event
+from duly.formal.trace import BT, CK, OVERRIDDEN, PRESERVED, RE, RG, RS, WK, Event
 from duly.formal.unfold import unfold, violated
 from tests.formal.story import HOUR, SECOND, Story, story
 from tests.formal.test_monitor_against_formulas import compare
@@ -135,6 +135,103 @@ def test_a_clock_that_steps(back: int, letters: list[str]) -> None:
     step = CK(7, Instant(now - back), now)
     after = WK(8, Instant(now - back + (HOUR if back > HOUR else 0)), 0)
     assert told([*events, step, after]).splitlines()[-len(letters) :] == letters
+
+
+def redeclared(events: list[Event], **change: object) -> list[Event]:
+    """With something else in every declaration."""
+    return [each._replace(**change) if isinstance(each, RG) else each for each in events]  # type: ignore[arg-type]
+
+
+def seen_again(events: list[Event], at: int) -> list[Event]:
+    """With one more event of the task that does nothing."""
+    (declaration,) = (each for each in events if isinstance(each, RG))
+    return [*events, declaration._replace(seq=len(events) + 1, at=Instant(at), change=PRESERVED)]
+
+
+@pytest.mark.parametrize(
+    ("text", "pulses"), [("IS IE Due RS REf", ["Due", "RetryDue"]), ("IS IE Due RS Crash IS IE", ["Due", "Resume"])]
+)
+def test_a_pulse_comes_once(text: str, pulses: list[str]) -> None:
+    """Before the first event of the task that follows it; one that changes nothing has no letter."""
+    events = story(text)
+    seen = seen_again(events, events[-1].at + 2 * HOUR)
+    number = len(seen)
+    assert told(seen).splitlines()[-3:] == [*(f"{number} {pulse}" for pulse in pulses), f"{number}"]
+    again = [*seen, seen[-1]._replace(seq=number + 1), WK(number + 2, seen[-1].at, 0)]
+    assert told(again).splitlines()[-3:] == [f"{number}", f"{number + 1}", f"{number + 2} WK"]
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds", "pulse"),
+    [
+        ("IS IE", 3000, "Due"),
+        ("IS IE Due RS REf", 60, "RetryDue"),
+        ("IS IE Due RS Crash IS IE RS Crash IS IE", 60, "Resume"),
+    ],
+)
+def test_what_had_come_before_the_clock_went_back_comes_again(text: str, seconds: int, pulse: str) -> None:
+    """SPEC 2.5: when its instant does."""
+    events = story(text)
+    late = events[-1].at + seconds * SECOND
+    seen = seen_again(events, late)
+    number = len(seen)
+    stepped = [*seen, CK(number + 1, Instant(late - 30 * SECOND), Instant(late))]
+    until_step = [f"{number} {pulse}", f"{number}", f"{number + 1} Back CK"]
+    assert told(stepped).splitlines()[-3:] == until_step
+    after = [*stepped, WK(number + 2, Instant(late), 0)]
+    assert told(after).splitlines()[-5:] == [*until_step, f"{number + 2} WK", f"{number + 2} {pulse}"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "IS IE Due RS REf Override RetryDue RS",
+        "IS IE Due RS Crash IS IE RS Crash Override Rest RS",
+        "IS IE Due RS Override Crash IS IE RS",
+        "IS IE Due RS Crash Override Crash IS IE RS",
+        "IS IE IS IE∅ Due RS",
+    ],
+)
+def test_nothing_comes_of_a_declaration_that_is_gone(text: str) -> None:
+    """SPEC 5.1, 5.3."""
+    positions = unfold(story(text), "x")
+    declared = max(index for index, position in enumerate(positions) if position & {"First", "Gone"})
+    assert not any(position & {"Due", "RetryDue", "Resume"} for position in positions[declared:])
+
+
+def test_a_crash_before_the_first_declaration_cuts_nothing_short() -> None:
+    assert told(story("IS Crash IS IE")).splitlines()[-3:] == ["4 IS IS_2", "5 First", "6 IE IE_2"]
+
+
+@pytest.mark.parametrize(("delay_ms", "seconds"), [(0, 1), (5_000, 5)])
+def test_a_retry_comes_after_its_delay_and_at_least_a_second(delay_ms: int, seconds: int) -> None:
+    """SPEC 3.4, 3.6."""
+    events = redeclared(story("IS IE Due RS REf"), delay_ms=delay_ms)
+    ripe = events[-1].at + seconds * SECOND
+    assert told([*events, WK(7, Instant(ripe - 1), 0)]).splitlines()[-1] == "7 WK"
+    assert told([*events, WK(7, Instant(ripe), 0)]).splitlines()[-1] == "7 RetryDue"
+
+
+@pytest.mark.parametrize(("delay_ms", "seconds"), [(5_000, 60), (300_000, 300)])
+def test_a_task_rests_for_its_delay_and_at_least_a_minute(delay_ms: int, seconds: int) -> None:
+    """SPEC 3.7: after two interruptions in a row."""
+    events = redeclared(story("IS IE Due RS Crash IS IE RS Crash IS IE"), delay_ms=delay_ms)
+    rested = [each for each in events if isinstance(each, RS)][-1].at + seconds * SECOND
+    assert told([*events, WK(13, Instant(rested - 1), 0)]).splitlines()[-1] == "13 WK"
+    assert told([*events, WK(13, Instant(rested), 0)]).splitlines()[-1] == "13 Resume"
+
+
+def test_a_first_interruption_is_owed_at_once() -> None:
+    """SPEC 3.7: to the microsecond."""
+    *events, start, boot = story("IS IE Due RS Crash")
+    assert told([*events, start, boot._replace(at=start.at)]).splitlines()[-3:] == ["6 Crash", "6 BT", "6 Resume"]
+
+
+def test_a_trace_may_begin_anywhere() -> None:
+    """At the first instant there is; with a declaration that replaces one the trace does not have."""
+    assert told([BT(1, Instant(0), "boot", 0)]) == "1 BT"
+    events = story("IS IE Due RS")
+    assert told(redeclared(events, change=OVERRIDDEN)) == told(events)
 
 
 def test_a_start_of_another_declaration_is_stale() -> None:

@@ -69,6 +69,25 @@ def test_nothing_smaller_shows_it() -> None:
         assert [(each.property, each.sentence) for each in found_now] != [("S2", violation.sentence)]
 
 
+@pytest.mark.parametrize(("most", "smallest"), [(6, "IS IE RS"), (5, "IS RG IE IS RG RS")])
+def test_short_ones_are_searched_for_smaller_ones_in_every_way(
+    most: int, smallest: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A declaration and its withdrawal, with others between them, go only together."""
+    monkeypatch.setattr(module, "EXHAUSTIVE_MAX", most)
+    trace = story("IS IE IS IE∅ Due RS")
+    assert letters(witness(trace, first_violation(trace))) == smallest
+
+
+def test_what_has_gone_wrong_before_has_a_witness_as_well() -> None:
+    """Of the same kind, at the same task."""
+    trace = story("IS IE Due RS RS REs Due RS RS")
+    monitor = Monitor()
+    found = [each for event in trace for each in monitor.step(event) if each.property == "S1"]
+    assert [each.seq for each in found] == [6, 9]
+    assert [letters(witness(trace, each)) for each in found] == ["IS RG IE RS RS", "IS RG IE RS RS"]
+
+
 def test_a_long_past_is_kept_as_registers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory does not grow with the trace."""
     monkeypatch.setattr(module, "WINDOW", 10)
@@ -136,10 +155,14 @@ def test_another_tasks_events_are_told_as_signs_of_life() -> None:
     assert "WK  mono=6" in str(Witness(violation, (WK(8, Instant(noon), 6),)))
 
 
-def test_a_trace_that_does_not_show_it_is_refused() -> None:
-    trace = story("IS IE Due RS RS")
+@pytest.mark.parametrize("length", [0, 5, 6])
+def test_a_trace_that_does_not_show_it_is_refused(length: int) -> None:
+    """One that ends too early, also if it ends with another one of its kind."""
+    trace = story("IS IE Due RS RS RS")
+    monitor = Monitor()
+    *_, last = (each for event in trace for each in monitor.step(event) if each.property == "S1")
     with pytest.raises(ValueError, match="does not show"):
-        witness(trace[:-1], first_violation(trace))
+        witness(trace[:length], last)
 
 
 def test_several_violations_have_each_a_witness_of_their_own() -> None:
@@ -206,6 +229,21 @@ def shows(part: Sequence[Event], violation: Violation) -> bool:
     return not before and reason(violation) in map(reason, monitor.step(part[-1]))
 
 
+def test_pairs_of_a_long_trace_are_left_out_although_neither_could_go_alone() -> None:
+    """A start and its end go only together; a task that is late by what is left out is no other violation."""
+    trace = story("IS IE Due RS REs " + "Due RS REf RetryDue RS REs " * 30 + "RS")
+    found = witness(trace, first_violation(trace))
+    assert letters(found) == "IS RG IE RS RE RS"
+    assert [getattr(event, "run", None) for event in found.events][-1] == 62
+
+
+def test_pairs_are_left_out_wherever_they_stand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With any number of events before them; also where not all sub-traces can be tried."""
+    monkeypatch.setattr(module, "EXHAUSTIVE_MAX", 0)
+    trace = story("IS IE Crash IS IE Due RS REs SE")
+    assert letters(witness(trace, first_violation(trace))) == "IS RG IE SE"
+
+
 # --- traces of other schedulers ---------------------------------------------------------------------------------------
 
 
@@ -230,11 +268,3 @@ def test_a_late_run_that_is_dropped_is_caught() -> None:
     (violation,) = report.violations
     found = witness(events(io.BytesIO(path.read_bytes())), violation)
     assert letters(found) == "IS RG IE WK WK WK"
-
-
-def test_pairs_of_a_long_trace_are_left_out_although_neither_could_go_alone() -> None:
-    """A start and its end go only together; a task that is late by what is left out is no other violation."""
-    trace = story("IS IE Due RS REs " + "Due RS REf RetryDue RS REs " * 30 + "RS")
-    found = witness(trace, first_violation(trace))
-    assert letters(found) == "IS RG IE RS RE RS"
-    assert [getattr(event, "run", None) for event in found.events][-1] == 62

@@ -27,7 +27,7 @@ _LIMITS: Final = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 6))
 _DAYS_KEPT: Final = 64
 _LEAP_YEAR: Final = 2024
 _FIRST, _LAST = date(1, 1, 2).toordinal(), date(9999, 12, 30).toordinal()
-_FIRST_INSTANT, _LAST_INSTANT = ((day - _EPOCH) // _TICK for day in (datetime(1, 1, 3), datetime(9999, 12, 29)))
+_FIRST_INSTANT, _LAST_INSTANT = ((day - _EPOCH) // _TICK for day in (datetime(1, 1, 2), datetime(9999, 12, 31)))
 
 
 @lru_cache(maxsize=64)
@@ -132,7 +132,7 @@ class Schedule:
         return None
 
     def _search_after(self, at: Instant) -> Instant:
-        for ordinal in self._matching_days(self.zone.day_of(at), step=1):
+        for ordinal in self._matching_days(max(self.zone.day_of(at), _FIRST), step=1):
             occurrences = self._occurrences_on(ordinal)
             found = bisect_right(occurrences, at)
             if found < len(occurrences):
@@ -158,7 +158,7 @@ class Schedule:
 
 
 def _inside(at: int) -> int:
-    """An instant, two days away from the ends of the calendar at least: local time has no room beyond them."""
+    """An instant, a day away from the ends of the calendar at least: local time has no room beyond them."""
     return max(_FIRST_INSTANT, min(at, _LAST_INSTANT))
 
 

@@ -28,8 +28,8 @@ class Formula:
     """An operator and its operands, or a letter; the same formula is always the same object."""
 
     operator: str
-    operands: tuple["Formula", ...] = ()
-    looks_ahead: bool = False  # has X, U or W in it; if not, the end of a trace does not matter
+    operands: tuple["Formula", ...]
+    looks_ahead: bool  # has X, U or W in it; if not, the end of a trace does not matter
 
 
 _formulas: dict[tuple[str, tuple[Formula, ...]], Formula] = {}

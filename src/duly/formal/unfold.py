@@ -14,7 +14,7 @@ from duly.core.moments import LAST_INSTANT, Instant
 from duly.formal.calendar import MINUTE, Schedule, zone_of
 from duly.formal.formulas import WEAK, Evaluation, judge, read
 from duly.formal.properties import PROPERTIES, Value
-from duly.formal.trace import BT, CK, IE, IF, IS, NEW, ORPHANED, PRESERVED, RE, RG, RS, SE, SF, SS, WAIT, WK, Event
+from duly.formal.trace import BT, CK, IE, IF, IS, ORPHANED, PRESERVED, RE, RG, RS, SE, SF, SS, WAIT, WK, Event
 
 
 class Position(frozenset[str]):
@@ -81,8 +81,8 @@ class _Unfolding:
         self.generation: int | None = None
         self.schedule: Schedule | None = None
         self.delay = 0
-        self.mark = Instant(0)
-        self.pulsed_until = Instant(0)  # due minutes up to here have had their pulse
+        self.mark: Instant  # of a declaration: no minute up to this one is still owed
+        self.pulsed: Instant | None = None  # the due minute that has had its pulse
         self.retry_at: Instant | None = None
         self.retry_pulsed = False
         self.resume_at: Instant | None = None
@@ -121,10 +121,10 @@ class _Unfolding:
 
     def pulses(self, until: Instant) -> Iterator[str]:
         """What has come since the last event of the task."""
-        if self.schedule is not None and self.generation is not None:
+        if self.schedule is not None:
             latest = self.schedule.latest(until)
-            if latest is not None and latest > max(self.mark, self.pulsed_until):
-                self.pulsed_until = latest
+            if latest is not None and latest > self.mark and latest != self.pulsed:
+                self.pulsed = latest
                 yield "Due"
         if self.retry_at is not None and self.retry_at <= until and not self.retry_pulsed:
             self.retry_pulsed = True
@@ -186,11 +186,12 @@ class _Unfolding:
         if event.change == ORPHANED:
             self.generation = self.schedule = None
             return {"Gone"}
-        self.schedule = Schedule(event.cron, zone_of(event.zone))
-        before = Instant(self.schedule.zone.minute(event.known_since) - MINUTE)
-        self.mark = before if event.change == NEW else max(before, self.mark)
+        zone = zone_of(event.zone)
+        before = Instant(zone.minute(event.known_since) - MINUTE)
+        self.mark = before if self.schedule is None else max(before, self.mark)
+        self.schedule = Schedule(event.cron, zone)
         self.unstarted = True
-        self.pulsed_until = Instant(0)
+        self.pulsed = None
         self.generation, self.delay = event.generation, 1_000 * max(event.delay_ms, 1_000)
         return {"First"}
 
@@ -211,7 +212,7 @@ class _Unfolding:
         return max(self.delay, MINUTE) if self.interruptions >= 2 else 0
 
     def set_back(self, now: Instant) -> None:
-        self.pulsed_until = Instant(0)
+        self.pulsed = None
         self.retry_pulsed = False
         if self.schedule is not None:
             minute = self.schedule.zone.minute(now)

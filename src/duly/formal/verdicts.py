@@ -38,10 +38,10 @@ class Verdict:
 
     property: str
     value: Value
-    violations: int = 0
-    first: Violation | None = None
-    open: tuple[Open, ...] = ()  # at most `OPEN_SHOWN_MAX` of them
-    open_count: int = 0
+    violations: int
+    first: Violation | None
+    open: tuple[Open, ...]  # at most `OPEN_SHOWN_MAX` of them
+    open_count: int
 
 
 OPEN_SHOWN_MAX = 10

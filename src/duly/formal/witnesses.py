@@ -2,8 +2,8 @@
 
 What another task did cannot matter, so only lifecycle events and those of the task are kept. From these, events are
 taken away for as long as the monitor still finds the same violated at the last event, for the same reason, and nothing
-wrong earlier (if the trace itself has nothing wrong earlier). What remains shows the violation, and nothing smaller
-within it does.
+wrong earlier that is not wrong earlier in the trace. What remains shows the violation, and nothing smaller within it
+does.
 """
 
 import re
@@ -27,6 +27,8 @@ EXHAUSTIVE_MAX: Final = 12
 
 ANOTHER_TASKS: Final = -1
 """`mono` of a WK that stands in a sub-trace for an event of another task."""
+
+_Kind = tuple[object, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,81 +101,68 @@ class _Relevant:
             del self._kept[:WINDOW]
 
     def witness(self) -> Witness | None:
-        for begin, clean in ((self._start, True), (self._base, True), (self._start, False), (self._base, False)):
-            beside = _beside(self._kept, self._base, bounded=self._bounded)
-            search = _Search(self._violation, begin, clean, beside, self._bounded)
+        if not self._kept or self._kept[-1].seq != self._violation.seq:
+            return None
+        before, beside = self._all_found()
+        for begin in (self._start, self._base):
+            search = _Search(_kind(self._violation), begin, before, beside, self._bounded)
             if search.shows(self._kept):
                 return Witness(self._violation, tuple(search.smallest(self._kept)), begin)
         return None
 
+    def _all_found(self) -> tuple[frozenset[_Kind], frozenset[str]]:
+        """What is wrong before the violation, and which properties its event violates."""
+        monitor = Monitor(self._base, bounded=self._bounded)
+        before = frozenset(_kind(found) for event in self._kept[:-1] for found in monitor.step(event))
+        return before, frozenset(found.property for found in monitor.step(self._kept[-1]))
+
 
 @dataclass(frozen=True, slots=True)
 class _Search:
-    violation: Violation
+    kind: _Kind
     start: Snapshot | None
-    clean: bool  # nothing may be wrong before the violation
-    beside: frozenset[str]  # what else its event violates
+    before: frozenset[_Kind]  # what may be wrong before it
+    beside: frozenset[str]  # what its event violates
     bounded: bool  # whether lateness counts: not if the violation is another, for what is left out makes tasks late
 
     def shows(self, events: Sequence[Event]) -> bool:
-        """Whether the last event violates what the violation says, for the same reason, and none before it does."""
-        if not events or events[-1].seq != self.violation.seq:
-            return False
+        """Whether the last event violates the same for the same reason, and nothing new is wrong before it."""
         monitor = Monitor(self.start, bounded=self.bounded)
         for event in events[:-1]:
             found = monitor.step(event)
-            if found and (self.clean or any(map(self._is_it, found))):
+            if found and not self.before.issuperset(map(_kind, found)):
                 return False
         found = monitor.step(events[-1])
-        properties = {each.property for each in found}
-        return any(map(self._is_it, found)) and (not self.clean or properties == self.beside)
-
-    def _is_it(self, found: Violation) -> bool:
-        same = found.property == self.violation.property and found.task == self.violation.task
-        return same and _reason(found) == _reason(self.violation)
+        return self.kind in map(_kind, found) and {each.property for each in found} == self.beside
 
     def smallest(self, events: Sequence[Event]) -> Sequence[Event]:
-        """A sub-trace of which no sub-trace shows it, and the shorter one of those that two ways lead to."""
-        events = min(self._reduced(events, late_first=False), self._reduced(events, late_first=True), key=len)
-        if len(events) <= EXHAUSTIVE_MAX:
-            for count in range(1, len(events)):
-                for chosen in combinations(events, count):
-                    if self.shows(chosen):
-                        return chosen
-        return events
+        """A sub-trace that shows it although nothing smaller within it does, if it is short enough to try them all."""
+        *others, last = events
+        others = self._reduced(others, last)
+        if len(others) < EXHAUSTIVE_MAX:
+            for count in range(len(others)):
+                for chosen in combinations(others, count):
+                    if self.shows([*chosen, last]):
+                        return [*chosen, last]
+        return [*others, last]
 
-    def _reduced(self, events: Sequence[Event], *, late_first: bool) -> Sequence[Event]:
-        kept = list(events)
-        size = 1 << (len(kept).bit_length() - 1)
+    def _reduced(self, others: list[Event], last: Event) -> list[Event]:
+        size = 1 << len(others).bit_length()
         while size:  # long stretches first, then pairs, for a start and its end go only together; single events last
-            step = max(1, size // 2)
-            begin = max(0, len(kept) - 1 - size) if late_first else 0
-            smaller = False
-            while 0 <= begin < len(kept) - 1:
-                without = [*kept[:begin], *kept[begin + size : -1], kept[-1]]
-                if self.shows(without):
-                    kept = without
-                    smaller = True
-                    begin = min(begin, len(kept) - 2)
-                else:
-                    begin = begin - step if late_first else begin + step
-            if not smaller:
+            before = len(others)
+            for begin in reversed(range(before)[:: (size + 1) // 2]):
+                fewer = others[:begin] + others[begin + size :]
+                if self.shows([*fewer, last]):
+                    others = fewer
+            if len(others) == before:
                 size //= 2
-        return kept
+        return others
 
 
-def _beside(events: Sequence[Event], start: Snapshot | None, *, bounded: bool) -> frozenset[str]:
-    monitor = Monitor(start, bounded=bounded)
-    found: Sequence[Violation] = ()
-    for event in events:
-        found = monitor.step(event)
-    return frozenset(each.property for each in found)
-
-
-def _reason(violation: Violation) -> tuple[object, ...]:
-    """What a violation rests on: its sentence, without numbers, and the registers that say where the scheduler was."""
+def _kind(violation: Violation) -> _Kind:
+    """What, whose and why: its sentence, without numbers, and the registers that say where the scheduler was."""
     registers = (violation.registers.get(name) for name in ("Active", "Quiet", "Registered", "Running"))
-    return re.sub(r"[0-9]+", "", violation.sentence), *registers
+    return violation.property, violation.task, re.sub(r"[0-9]+", "", violation.sentence), *registers
 
 
 def _lines(found: Witness) -> Iterator[str]:
