@@ -55,6 +55,7 @@ class Execution:
         self._under_way = 0
         self._threads_used = 0
         self._admitted = 0.0
+        self._outer: Run | None = None
         self._clock: Clock = host.clock
         self._eager = host.eager
         self._pool: Pool = host.new_pool(pool_size)
@@ -82,6 +83,7 @@ class Execution:
         key = self._key
         self._measures = self._ends_are_heard()
         self._admitted = self._clock.elapsed()
+        self._outer = inside.get()  # the loop may have been started inside a run of another scheduler
         for block in granted.blocks:
             for run, task in enumerate(block.tasks, block.first_run):
                 task.written_by = key
@@ -97,6 +99,8 @@ class Execution:
         run = self.runs[task] = Run(task, number, grounds, self._owner, self._admitted)
         if run.kind is Kind.THREAD:
             self._threads_used += 1
+        if self._outer is not None:
+            run.outer = self._outer
         return run
 
     async def launch(self, starts: Starts) -> None:
@@ -137,7 +141,9 @@ class Execution:
     # --- one run -----------------------------------------------------------------------------------------------------
 
     async def _run_on_loop(self, run: Run) -> None:
-        self._enter(run)
+        inside.set(run)
+        if self._timeout is not None:
+            self._limit(run)
         run.cancellable = True
         try:
             await run.task.callback()
@@ -149,7 +155,9 @@ class Execution:
             run.work = None  # its context refers to the run, so neither would go before the collector comes
 
     async def _run_blocking(self, run: Run) -> None:
-        self._enter(run)
+        inside.set(run)
+        if self._timeout is not None:
+            self._limit(run)
         error: BaseException | None = None
         try:
             outcome = await self._pool.run(run.task.callback)
@@ -169,16 +177,13 @@ class Execution:
         run.cancellable = True
         await outcome
 
-    def _enter(self, run: Run) -> None:
-        outer = inside.get()
-        if outer is not None:
-            run.outer = outer
-        inside.set(run)
-        if self._timeout is not None:
-            run.begun = self._clock.elapsed()
-            if not self._deadlines:
-                self._appointed.set()
-            self._deadlines.append((run.begun + self._timeout.total_seconds(), run))
+    def _limit(self, run: Run) -> None:
+        """Its time begins."""
+        assert self._timeout is not None
+        run.begun = self._clock.elapsed()
+        if not self._deadlines:
+            self._appointed.set()
+        self._deadlines.append((run.begun + self._timeout.total_seconds(), run))
 
     def _conclude(self, run: Run, error: BaseException | None) -> bool:
         """The callback is over: have its end recorded, unless the event loop is going away (SPEC 3.11).

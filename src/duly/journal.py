@@ -91,7 +91,7 @@ class Journal:
 
     def succeeded(self, task: Task, run: int, grounds: Grounds, at: Instant) -> None:
         """The same for the end of a callback that returned, of which there are many."""
-        if not self._ends:
+        if not self._ends.blocks:
             self._work.set()
         self._ends.succeeded(task, run, grounds, at)
 

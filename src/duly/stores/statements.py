@@ -167,7 +167,7 @@ class Statements:
                 "cause": grounds.cause.value,
                 "scheduled": grounds.scheduled,
                 "key": self.key,
-                "generations": _array(task.generation for task in block.tasks),
+                "generations": _array([task.generation for task in block.tasks]),
             },
         )
 
@@ -274,8 +274,8 @@ def _generation(task: Task) -> int:
     return task.generation
 
 
-def _array(numbers: Iterable[int]) -> str:
-    return f"[{','.join(map(str, numbers))}]"
+def _array(numbers: list[int]) -> str:
+    return str(numbers)  # which is JSON, and takes half as long as joining them
 
 
 def _fits(at: Instant, base: Instant) -> bool:
