@@ -31,6 +31,10 @@ from duly.stores.port import Store
 CHUNK_STARTS_MAX: Final = 5_000
 """Starts of one commit. It bounds how many are durable but not yet called when the process dies."""
 
+FIRST_CHUNK_STARTS: Final = 625
+"""Starts of the first commit of a look; each may have twice as many as the one before it. Nothing is called before the
+first is durable, so it is small; while its starts are called, the next is written."""
+
 LARGE_CHUNK: Final = 500
 """So many tasks asked at once, and others have their turn before the next ones are."""
 
@@ -265,6 +269,7 @@ class Loop(Life):
     async def _start_owed(self) -> tuple[int, int]:
         """Start all that is owed and has a slot, chunk by chunk: one is launched while the next is being committed."""
         evaluated = executed = 0
+        limit = FIRST_CHUNK_STARTS
         launching = Starts()
         try:
             while self._may_start():
@@ -285,16 +290,15 @@ class Loop(Life):
                     if now < noticed or self.agenda.minute(now) != self.agenda.minute(noticed):
                         continue
                     self._see(now)
-                    decision = decide(
-                        self.agenda, now, self.free_slots(), limit=CHUNK_STARTS_MAX, first_run=self._next_run
-                    )
+                    decision = decide(self.agenda, now, self.free_slots(), limit=limit, first_run=self._next_run)
                     if self._host.audit is not None:
                         self._host.audit(self, decision)
                     if not decision.evaluated:
                         break
                     self._next_run += len(decision.starts)
                     commit = self.journal.submit(decision.starts) if decision.starts else None
-                    self._bursting = len(decision.starts) >= CHUNK_STARTS_MAX
+                    self._bursting = len(decision.starts) >= limit
+                    limit = min(2 * limit, CHUNK_STARTS_MAX)
                     await self.execution.launch(launching)
                     launching = Starts()
                     granted = await commit if commit is not None else Starts()
@@ -385,7 +389,8 @@ class Loop(Life):
                 else:
                     self._settle_stray(task, now)
             if tell:
-                for task, number, run in zip(tasks, block.runs[first:], released, strict=False):
+                numbers = block.runs[first : first + SETTLED_TOGETHER]
+                for task, number, run in zip(tasks, numbers, released, strict=True):
                     self._reports.end(End(task, number, block.grounds, at), run, agenda.zone)
             yield
 

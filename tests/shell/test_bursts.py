@@ -4,12 +4,14 @@ import asyncio
 import math
 from collections.abc import Sequence
 from datetime import timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import duly
-from duly.core.task import Change
+from duly.core.task import Change, Start
 from duly.execution import LAUNCHED_TOGETHER_MAX
+from duly.loop import FIRST_CHUNK_STARTS
 from duly.stores import Refusal, SqliteStore
 
 TASKS = 3_000
@@ -21,6 +23,7 @@ class CountingStore(SqliteStore):
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self.writes = self.changes = 0
+        self.chunks: list[int] = []
         self.complete = asyncio.Event()
 
     async def write(
@@ -30,6 +33,8 @@ class CountingStore(SqliteStore):
         if not self.complete.is_set():
             self.writes += 1
             self.changes += len(batch)
+            if starts := sum(isinstance(change, Start) for change in batch):
+                self.chunks.append(starts)
             if self.changes >= 2 * TASKS:
                 self.complete.set()
         return answer
@@ -56,6 +61,9 @@ async def test_a_burst_is_written_in_few_commits_and_holds_few_tasks_of_the_even
     assert started >= TASKS
     assert store.writes <= 2 * math.ceil(TASKS / 5_000) + 20
     assert 0 < most_alive - before <= LAUNCHED_TOGETHER_MAX + 10
+    # The first callbacks wait for a small commit, and those after them never for long.
+    assert store.chunks[0] == FIRST_CHUNK_STARTS
+    assert all(later <= 2 * earlier for earlier, later in pairwise(store.chunks))
 
 
 async def test_the_end_of_a_run_is_written_without_waiting_for_others_that_go_on(tmp_path: Path) -> None:
