@@ -118,7 +118,7 @@ def _against_peers(judge: _Judge) -> Iterator[Verdict]:
         if started is not None and started.low < tasks:
             note += f", from the first {started.low:,.0f} of {tasks:,}"
         what = f"{name}, nothing on disk{note}"
-        yield judge.at_least(section, what, bound, ratio, peer, ours, headline=name != "schedule")
+        yield judge.at_least(section, what, bound, ratio, peer, ours, headline=True)
 
 
 def _large_ticks(judge: _Judge) -> Iterator[Verdict]:
