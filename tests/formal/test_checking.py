@@ -7,7 +7,7 @@ import pytest
 
 from duly.core.moments import Instant
 from duly.errors import TraceError
-from duly.formal.checking import check
+from duly.formal.checking import Checker, check
 from duly.formal.monitor import Monitor
 from duly.formal.properties import Value
 from duly.formal.trace import WK, Event, Header, Writer, encode_header
@@ -97,3 +97,16 @@ def test_lateness_is_left_out_on_request() -> None:
     assert check(io.BytesIO(alone)).verdicts["R1"].value is Value.VIOLATED
     assert not {"R1", "R2", "L2ᵇ"} & set(check(io.BytesIO(alone), bounded=False).verdicts)
     assert not {"R1", "R2", "L2ᵇ"} & set(check(io.BytesIO(written(whole)[0]), bounded=False).verdicts)
+
+
+def test_a_checker_judges_source_by_source_what_check_judges_at_once() -> None:
+    """The bounded shadows included, unless they are left out."""
+    half = len(LIFE) // 2
+    first, writer = written(LIFE[:half])
+    second, _ = written(LIFE[half:], header=writer.following(registers_after(LIFE[:half])))
+    checker = Checker()
+    for each in (first, second):
+        checker.take(io.BytesIO(each))
+    assert checker.report() == check(io.BytesIO(first), io.BytesIO(second))
+    assert {"R1", "R2", "L2ᵇ"} <= set(checker.report().verdicts)
+    assert Checker(bounded=False).report() == check(bounded=False)

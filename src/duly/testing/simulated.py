@@ -26,7 +26,7 @@ from duly.formal.properties import BY_ID
 from duly.formal.properties import Kind as PropertyKind
 from duly.host import Host
 from duly.initialization import zone_name
-from duly.loop import CHUNK_STARTS_MAX, Loop
+from duly.loop import FIRST_CHUNK_STARTS, Loop
 from duly.options import check_listener
 from duly.scheduler import Scheduler, scheduler_on
 from duly.stores.port import Store
@@ -43,7 +43,7 @@ No chain inside the scheduler is as long between two looks at the clock or the s
 _ROUNDS_MAX: Final = 1_000_000
 _THREADS: Final = 8
 _AUDITED_TASKS_MAX: Final = 500
-"""Asking the monitor about every task at every decision is for hosts that are small enough."""
+"""Asking the monitor about every task at every decision is for hosts that are small enough; one chunk starts all."""
 
 _POLLS: Final[frozenset[type[Event]]] = frozenset({PollStarted, PollCompleted})
 
@@ -321,9 +321,11 @@ class SimulatedHost:
     def _could_start(self, loop: Loop, decision: Decision, left_out: set[str]) -> bool:
         """Whether there was room for any of those that a decision left out."""
         slots, started = loop.free_slots(), len(decision.starts)
-        if decision.cut_short:
-            return False  # they stand behind some that were put off, and have their turn in the next one
-        if started >= CHUNK_STARTS_MAX or (slots.total is not None and started >= slots.total):
+        if decision.cut_short or decision.evaluated >= 2 * FIRST_CHUNK_STARTS:
+            return (
+                False  # they stand behind some that were put off, or behind many, and have their turn in the next one
+            )
+        if slots.total is not None and started >= slots.total:
             return False
         on_threads = sum(start.task.kind is Kind.THREAD for start in decision.starts)
         if slots.threads is None or on_threads < slots.threads:
