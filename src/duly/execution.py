@@ -115,6 +115,7 @@ class Execution:
             run = self.runs.get(task) or self._prepare(task, number, grounds)
             work = self._run_blocking(run) if run.kind is Kind.THREAD else self._run_on_loop(run)
             if self._eager:
+                # mypy knows the oldest Python that is supported; this one is new in 3.12.
                 begun_work = asyncio.Task(work, loop=event_loop, eager_start=True)  # type: ignore[call-arg]
                 if not run.ended:
                     run.work = begun_work

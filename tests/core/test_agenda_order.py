@@ -85,6 +85,22 @@ def test_a_task_that_was_served_while_its_wave_waited_takes_its_new_place() -> N
     assert names(serve(agenda, after(90), Slots(1))) == ["early"]
 
 
+def test_a_decision_ends_before_those_who_are_owed_for_less_long_than_one_it_put_off() -> None:
+    """SPEC 3.10: longest owed first, and it says so: who was left out for that has its turn in the next one."""
+    early, waits = retrying("early", "11:59:50", "* * * * *"), fresh("waits")
+    agenda = agenda_of(early, waits, retrying("late", "12:01:10"), now=after(-5))
+    assert names(serve(agenda, after(10), Slots(1))) == ["early"]
+    end(agenda, early, after(20))
+    agenda.notice(after(90))
+    decision = decide(agenda, after(90), Slots(), limit=10, first_run=2)
+    assert names(decision.starts) == ["waits"]  # early is owed since 12:01 only, and late still less long
+    assert decision.cut_short
+    agenda.apply(decision, decision.starts)
+    decision = decide(agenda, after(90), Slots(), limit=10, first_run=3)
+    assert names(decision.starts) == ["early", "late"]
+    assert not decision.cut_short
+
+
 def test_a_task_that_was_served_while_two_of_its_waves_waited_starts_once() -> None:
     """002 S1: its group's wave and its ripe retry both waited for a slot, and were both older than what it owes now."""
     first = task("first", "* * * * *", AwaitingRun(minute("2025-06-15T11:58")))

@@ -212,10 +212,12 @@ async def test_opening_alone_changes_nothing(place: Place) -> None:
 async def test_closing_twice_is_fine_and_a_closed_store_can_be_opened_again(place: Place) -> None:
     """SPEC 4.1: stop and initialize, again and again."""
     store = place.store()
-    for _ in range(3):
-        async with living(store):
-            pass
+    for there in range(3):
+        async with living(store) as life:
+            assert len(life.persisted.records) == there
+            await life.declare(added=[task(1 + there, f"t{there}")])
         await store.close()
+    assert (await found(place)).keys() == {"t0", "t1", "t2"}
 
 
 async def test_an_abandoned_store_takes_no_more_writes(place: Place) -> None:
