@@ -77,7 +77,10 @@ def _options() -> argparse.Namespace:
         "--again", type=Path, metavar="FILE", help="only those that survived in a run whose --output this is"
     )
     parser.add_argument("--output", type=Path, metavar="FILE", help="write every verdict there, as JSON")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.again is not None and not options.again.is_file():
+        parser.error(f"--again: {options.again} is no file; name what an earlier run wrote with --output")
+    return options
 
 
 def _sources(modules: list[str]) -> dict[str, str]:
