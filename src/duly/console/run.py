@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from duly.console import awake
 from duly.console.completion import complete_target
 from duly.console.events_log import EventsLog
 from duly.console.moments import duration_argument
@@ -111,8 +112,7 @@ def run(
         log = EventsLog(form, verbose=verbose)
         return await Service(parsed, store, options, log, watching=watch, verbose=verbose).serve()
 
-    with asyncio.Runner(loop_factory=_uvloop() if uvloop else None) as runner:
-        return runner.run(serve())
+    return awake.run(serve(), _uvloop() if uvloop else None)
 
 
 def _uvloop() -> Callable[[], asyncio.AbstractEventLoop]:

@@ -1,6 +1,5 @@
 """duly simulate: the real scheduler through days or years of simulated time, with stand-in callbacks."""
 
-import asyncio
 import contextlib
 import difflib
 import fnmatch
@@ -16,6 +15,7 @@ import click
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
+from duly.console import awake
 from duly.console.completion import complete_target, complete_zone
 from duly.console.moments import host_zone, now, parse_duration, parse_moment, stretch, zone_named
 from duly.console.output import Exit, error_console, fail, json_option, plain, print_json, say, show
@@ -109,7 +109,7 @@ def _run(scenario: Scenario) -> Outcome:
     logging.getLogger("duly").disabled = True  # failures of stand-ins are results here, not news
     gc.set_threshold(100_000, 50, 100)  # a year makes many objects and few cycles: a quarter of the time otherwise
     with _progress() as tell:
-        return asyncio.run(let_pass(scenario, tell))
+        return awake.run(let_pass(scenario, tell))
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ from rich.live import Live
 from rich.text import Text
 
 from duly.clock import SystemClock
+from duly.console import awake
 from duly.console.health import Health, Situation, examine
 from duly.console.moments import ago, between, clock_time, duration_argument, iso, offset, stretch
 from duly.console.output import Exit, console, fail, first_line, json_option, plain, print_json, show
@@ -56,7 +57,7 @@ def status(store: Path, watch: bool, interval: timedelta, limit: int, as_json: b
             fail("--watch needs a terminal, and text", "leave it out, and call `duly status` as often as you like")
         if interval <= timedelta(0):
             raise click.BadParameter("must be longer than nothing", param_hint="--interval")
-        return asyncio.run(_watch(store, interval, limit))
+        return awake.run(_watch(store, interval, limit))
     snapshot = read_store(store, runs=False)
     health = examine(snapshot)
     if as_json:

@@ -4,7 +4,6 @@ The attribute (`registrations` if none is named) is a list of (name, cron, callb
 an async one, that returns such a list. Whatever is wrong with it ends the command with one message.
 """
 
-import asyncio
 import difflib
 import importlib
 import importlib.util
@@ -22,6 +21,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, NoReturn
 
+from duly.console import awake
 from duly.console.check import examine
 from duly.console.output import Exit, Failure, fail, failure_of, plain, reason_of
 from duly.console.owners import warn_of_others
@@ -97,7 +97,7 @@ def parse_target(text: str) -> Target:
 
 def load_now(text: str) -> Loaded:
     """Load a target where no event loop runs."""
-    return asyncio.run(load(parse_target(text)))
+    return awake.run(load(parse_target(text)))
 
 
 async def load(target: Target, earlier: Loaded | None = None) -> Loaded:
