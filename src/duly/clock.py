@@ -12,7 +12,7 @@ from typing import Final, Protocol, TypeVar, runtime_checkable
 
 import tzlocal
 
-from duly.core.moments import MICROSECONDS, Instant
+from duly.core.moments import MICROSECONDS
 from duly.errors import DulyError
 
 T = TypeVar("T")
@@ -47,9 +47,9 @@ class Clock(Protocol):
 class SystemClock:
     """The host's clock and zone."""
 
-    def now(self) -> Instant:
+    def now(self) -> int:
         """The host's wall clock."""
-        return Instant(time.time_ns() // 1_000)
+        return time.time_ns() // 1_000
 
     def elapsed(self) -> float:
         """The host's steady clock."""

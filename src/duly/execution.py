@@ -145,14 +145,21 @@ class Execution:
         inside.set(run)
         if self._timeout is not None:
             self._limit(run)
-        run.cancellable = True
         try:
             await run.task.callback()
         except BaseException as raised:
             if self._conclude(run, raised):
                 await self._interrupt_the_loop(run)
         else:
-            self._conclude(run, None)
+            if self._measures or run.timed_out or run.ended:
+                self._conclude(run, None)
+            else:  # what that would do, in a few steps: a burst goes through here a million times
+                run.ended = True
+                self._succeeded(run)
+                del self.runs[run.task]
+                self._under_way -= 1
+                if not self._under_way:
+                    self.all_returned.set()
             run.work = None  # its context refers to the run, so neither would go before the collector comes
 
     async def _run_blocking(self, run: Run) -> None:
@@ -208,8 +215,6 @@ class Execution:
             run.duration_ms = (self._clock.elapsed() - run.begun) * 1000
         if error is None:
             self._succeeded(run)
-            if not self._measures and run.kind is Kind.LOOP:
-                del self.runs[run.task]
         else:
             self._failed(run, error)
         self._under_way -= 1

@@ -16,7 +16,7 @@ from duly.core.agenda import Agenda, Slots, decide
 from duly.core.batch import Ends, Starts, SuccessBlock
 from duly.core.cron import CronExpression
 from duly.core.moments import MICROSECONDS, Instant, Minute, as_datetime
-from duly.core.task import Correction, End, Running, Task, TaskState, Withdrawn, fail, succeed
+from duly.core.task import Correction, End, Grounds, Running, Task, TaskState, Withdrawn, fail, succeed
 from duly.events import ClockJumped, PollCompleted, PollingStarted, PollingStopped, PollStarted
 from duly.execution import Execution
 from duly.host import Host
@@ -323,24 +323,25 @@ class Loop(Life):
 
     def _record_success(self, run: Run) -> None:
         """A callback returned: its end goes to the journal."""
-        self.journal.succeeded(run.task, run.number, run.grounds, self._end_of(run))
+        grounds = run.grounds
+        self.journal.succeeded(run.task, run.number, grounds, self._end_of(grounds))
 
     def _record_failure(self, run: Run, error: BaseException) -> None:
         """A callback failed: the same, with what it raised and when it is tried again."""
-        at, task, state = self._end_of(run), run.task, run.task.state
+        at, task, state = self._end_of(run.grounds), run.task, run.task.state
         retry_at, failures = None, 0
         if isinstance(state, Running):
             after = fail(state, at, task.delay)
             retry_at, failures = after.pending_retry_until, after.failures
         self.journal.record(End(task, run.number, run.grounds, at, error_text(error), retry_at, failures))
 
-    def _end_of(self, run: Run) -> Instant:
+    def _end_of(self, grounds: Grounds) -> Instant:
         """When it is over: in whole milliseconds, so that runs share an end, a state and a statement."""
         if self._closing:
             self.wake.set()  # it may have been the last one
-        now, started_at = self._clock.now(), run.grounds.at
+        now = self._clock.now()
         at = now - now % 1000  # but never before its start
-        return Instant(at if at >= started_at else min(now, started_at))
+        return Instant(at if at >= grounds.at else min(now, grounds.at))
 
     async def _recorded(self) -> None:
         """Wait, not for long, until what was recorded is durable."""

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from duly.core.moments import Instant
+from duly.core.registration import Kind
 from duly.core.task import Grounds, Task
 
 inside: contextvars.ContextVar["Run | None"] = contextvars.ContextVar("duly_run", default=None)
@@ -37,7 +38,7 @@ class Run:
         self.owner = owner
         self.begun = begun  # elapsed seconds
         self.work: asyncio.Task[None] | None = None
-        self.cancellable = False  # a thread is not, what it hands back to await is
+        self.cancellable = task.kind is Kind.LOOP  # a thread is not, what it hands back to await is
         self.ended = False
 
     @property

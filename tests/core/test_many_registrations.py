@@ -1,10 +1,48 @@
 """Registrations by the thousand: kept in columns, read in steps."""
 
+from collections.abc import Callable
 from datetime import timedelta
+from enum import StrEnum
 from itertools import pairwise
+from typing import Any
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from duly.core import registration
 from duly.core.registration import STEP_TASKS, Kind, Registrations, read_registrations, reading_registrations
-from tests.core.helpers import on_the_loop
+from duly.errors import (
+    CronExpressionInvalidError,
+    InvalidRegistrationError,
+    NegativeRetryDelayError,
+    RegistrationError,
+    RegistrationShapeError,
+    ScheduleDuplicateTaskError,
+)
+from tests.core.helpers import in_a_thread, on_the_loop
+
+MINUTE = timedelta(minutes=1)
+
+
+class Word(StrEnum):
+    """A str that is more than a str."""
+
+    MINUTELY = "* * * * *"
+
+
+class Wait(timedelta):
+    """A delay of a class of its own."""
+
+
+def alike(number: int) -> tuple[Any, ...]:
+    """One of many that differ in their names alone."""
+    return f"t{number}", "* * * * *", on_the_loop, MINUTE
+
+
+def one_by_one(items: list[Any]) -> list[Any]:
+    """The same, each read by itself: so none of them is known."""
+    return [each for item in items for each in read_registrations([item])]
 
 
 def test_checked_registrations_read_like_a_list() -> None:
@@ -27,3 +65,75 @@ def test_many_registrations_are_read_in_steps() -> None:
     assert all(later - earlier == STEP_TASKS for earlier, later in pairwise(progress))
     assert len(progress) == 10
     assert len(checked) == len(items)
+
+
+# --- among many that are alike ---------------------------------------------------------------------------------------
+
+FAULTS: dict[str, tuple[object, type[RegistrationError]]] = {
+    "no registration": (5, RegistrationShapeError),
+    "five items": ((*alike(-1), 5), RegistrationShapeError),
+    "three items": (alike(-1)[:3], RegistrationShapeError),
+    "name": ((None, "* * * * *", on_the_loop, MINUTE), RegistrationShapeError),
+    "cron": (("x", None, on_the_loop, MINUTE), RegistrationShapeError),
+    "callback": (("x", "* * * * *", None, MINUTE), RegistrationShapeError),
+    "delay": (("x", "* * * * *", on_the_loop, 60), RegistrationShapeError),
+    "empty name": (("", "* * * * *", on_the_loop, MINUTE), InvalidRegistrationError),
+    "NUL": (("x\0y", "* * * * *", on_the_loop, MINUTE), InvalidRegistrationError),
+    "surrogate": (("x\ud800", "* * * * *", on_the_loop, MINUTE), InvalidRegistrationError),
+    "name of the first": (alike(0), ScheduleDuplicateTaskError),
+    "name of one in a step before": (alike(STEP_TASKS + 5), ScheduleDuplicateTaskError),
+    "name of the one before": (alike(-2), ScheduleDuplicateTaskError),
+    "bad cron": (("x", "* * * *", on_the_loop, MINUTE), CronExpressionInvalidError),
+    "negative delay": (("x", "* * * * *", on_the_loop, -MINUTE), NegativeRetryDelayError),
+}
+
+
+@pytest.mark.parametrize(("item", "expected"), FAULTS.values(), ids=FAULTS)
+@pytest.mark.parametrize("index", [2 * STEP_TASKS + 1, 3 * STEP_TASKS - 2])
+def test_a_fault_among_many_is_found_where_it_is(item: Any, expected: type[RegistrationError], index: int) -> None:
+    """SPEC 1.4: left to right, each completely before the next; whatever is the matter with a later one."""
+    items = [alike(number) for number in range(4 * STEP_TASKS)]
+    items[index] = alike(index - 1) if item == alike(-2) else item
+    items[-1] = ("", "", None, None)  # worse, but later
+    checked = Registrations()
+    with pytest.raises(expected) as caught:
+        for _ in reading_registrations(items, checked):
+            pass
+    assert caught.value.details["registrationIndex"] == index
+    assert list(checked) == one_by_one(items[:index])
+
+
+NEW: dict[str, Callable[[int], object]] = {
+    "list": lambda number: [*alike(number)],
+    "text beyond ASCII": lambda number: (f"ä🎉{number}", "* * * * *", on_the_loop, MINUTE),
+    "cron": lambda number: (f"t{number}", f"{number % 60} 3 * * *", on_the_loop, MINUTE),
+    "cron of a class of its own": lambda number: (f"t{number}", Word.MINUTELY, on_the_loop, MINUTE),
+    "callback": lambda number: (f"t{number}", "* * * * *", in_a_thread, MINUTE),
+    "delay": lambda number: (f"t{number}", "* * * * *", on_the_loop, timedelta(seconds=number)),
+    "no delay": lambda number: (f"t{number}", "* * * * *", on_the_loop, timedelta(0)),
+    "delay of a class of its own": lambda number: (f"t{number}", "* * * * *", on_the_loop, Wait(seconds=number)),
+}
+
+
+def test_what_is_known_is_not_looked_at_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Architecture: a million tasks have few expressions, delays and callbacks."""
+    looked_at = []
+    fields = registration._fields
+
+    def counting(index: int, item: object) -> Any:
+        looked_at.append(index)
+        return fields(index, item)
+
+    monkeypatch.setattr(registration, "_fields", counting)
+    assert len(read_registrations([alike(number) for number in range(10 * STEP_TASKS)])) == 10 * STEP_TASKS
+    assert looked_at == list(range(STEP_TASKS))  # the others say nothing new
+
+
+@given(st.lists(st.tuples(st.sampled_from([alike, *NEW.values()]), st.integers(1, 2 * STEP_TASKS)), max_size=6))
+def test_many_are_read_as_one_by_one(runs: list[tuple[Callable[[int], Any], int]]) -> None:
+    """SPEC 1.4: what is known from others before is read faster, and not differently."""
+    makers = [make for make, times in runs for _ in range(times)]
+    items = [make(number) for number, make in enumerate(makers)]
+    checked = read_registrations(items)
+    assert list(checked) == one_by_one(items)
+    assert all(type(each.name) is type(each.expression.text) is str for each in checked)

@@ -64,7 +64,7 @@ def _judged(
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.mutation", description=__doc__)
-    parser.add_argument("modules", nargs="*", help="paths under src/ (default: all of core/ and formal/)")
+    parser.add_argument("modules", nargs="*", help="such as src/duly/core/cron.py (default: all of core/ and formal/)")
     parser.add_argument("--sample", type=int, metavar="N", help="only N of them, chosen by --seed")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--minutes", type=float, metavar="M", help="begin no further mutant after M minutes of judging")
@@ -78,6 +78,8 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--output", type=Path, metavar="FILE", help="write every verdict there, as JSON")
     options = parser.parse_args()
+    if missing := [name for name in options.modules if not (ROOT / name).is_file()]:
+        parser.error(f"{missing[0]} is no file; name modules from the top folder, such as src/duly/core/cron.py")
     if options.again is not None and not options.again.is_file():
         parser.error(f"--again: {options.again} is no file; name what an earlier run wrote with --output")
     return options

@@ -22,7 +22,7 @@ DURATION_FORMS: Final = "90s, 5m, 1h30m, 2d"
 
 def now() -> Instant:
     """The host's clock."""
-    return SystemClock().now()
+    return Instant(SystemClock().now())
 
 
 def host_zone() -> tzinfo:
