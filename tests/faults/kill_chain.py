@@ -47,6 +47,7 @@ class Nursery:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
+        self.born: list[int] = []
         assert self._process.stdout is not None
         assert self._process.stdout.readline() == b"ready\n"
 
@@ -56,7 +57,10 @@ class Nursery:
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps([verb, *arguments]).encode() + b"\n")
         self._process.stdin.flush()
-        return json.loads(self._process.stdout.readline())
+        answer = json.loads(self._process.stdout.readline())
+        if verb == "start":
+            self.born.append(answer)
+        return answer
 
     def __enter__(self) -> "Nursery":
         return self

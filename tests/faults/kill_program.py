@@ -169,13 +169,15 @@ class _Nurse:
     """Bears programs, kills each when its time has come, and tells how they ended."""
 
     def __init__(self) -> None:
+        self._living: set[int] = set()
         self._deadlines: dict[int, float] = {}
         self._ended: dict[int, int] = {}
 
     def obey(self, verb: str, *arguments: Any) -> Any:
         """Carry out an order."""
         if verb == "start":
-            return _bear(*arguments)
+            self._living.add(child := _bear(*arguments))
+            return child
         child = arguments[0]
         if verb == "doom":
             self._deadlines[child] = time.monotonic() + arguments[1]
@@ -185,6 +187,7 @@ class _Nurse:
             return None
         found, status = (0, 0) if child in self._ended else os.waitpid(child, os.WNOHANG)
         if found:
+            self._living.discard(child)
             self._deadlines.pop(child, None)
             self._ended[child] = os.waitstatus_to_exitcode(status)
         return self._ended.pop(child, None)
@@ -195,10 +198,19 @@ class _Nurse:
         for child, deadline in list(self._deadlines.items()):
             if deadline <= now:
                 del self._deadlines[child]
-                # Not yet waited for, so the number is still its own.
-                os.kill(child, signal.SIGKILL)
-                self._ended[child] = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+                self._ended[child] = self._kill(child)
         return max(0.0, min(self._deadlines.values()) - now) if self._deadlines else None
+
+    def kill_all(self) -> None:
+        """Nobody asks about them any more: a test that failed has left them alone."""
+        for child in list(self._living):
+            self._kill(child)
+
+    def _kill(self, child: int) -> int:
+        self._living.discard(child)
+        # Not yet waited for, so the number is still its own.
+        os.kill(child, signal.SIGKILL)
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 def nurse() -> None:
@@ -211,6 +223,7 @@ def nurse() -> None:
             continue
         piece = os.read(0, 65536)
         if not piece:
+            nurse.kill_all()
             return
         heard += piece
         while b"\n" in heard:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 from datetime import timedelta
 from pathlib import Path
 
@@ -24,6 +25,9 @@ def test_a_store_that_acknowledges_too_early_is_found_out_by_the_witness(tmp_pat
 
     with Nursery() as nursery, pytest.raises(AssertionError, match="on record"):
         asyncio.run(lives(nursery))
+    for child in nursery.born:  # the other chains were in the middle of a life
+        with pytest.raises(ProcessLookupError):
+            os.kill(child, 0)
 
 
 @pytest.fixture(scope="module")

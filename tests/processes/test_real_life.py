@@ -105,7 +105,8 @@ def test_it_runs_on_the_stock_loop_and_on_uvloop_and_leaves_nothing_behind(run: 
     assert threads[0] != threading.main_thread().name
     assert left_over() == []
     assert open_files() == set()
-    assert sorted(history(store)) == [("loop", "cron", "success"), ("thread", "cron", "success")]
+    # More than one of each, if a minute began meanwhile.
+    assert set(history(store)) == {("loop", "cron", "success"), ("thread", "cron", "success")}
 
 
 def test_one_scheduler_object_lives_in_one_event_loop_after_the_other(run: Run, store: Path) -> None:
@@ -327,8 +328,9 @@ def test_a_loop_torn_down_without_stop_releases_the_store_and_its_runs_are_inter
     assert history(store) == []
     assert stored_state(store, "endless")["run"] is not None
     run(careful())
-    assert [event.cause for event in events if isinstance(event, TaskRunStarted)] == ["cron", "interrupted"]
-    assert [outcome for _, _, outcome in history(store)] == ["interrupted", "success"]
+    causes = [event.cause for event in events if isinstance(event, TaskRunStarted)]
+    assert causes[:2] == ["cron", "interrupted"]  # and a third, if a minute began meanwhile
+    assert [outcome for _, _, outcome in history(store)][:2] == ["interrupted", "success"]
 
 
 def test_a_loop_torn_down_while_stop_waits_releases_the_store_all_the_same(run: Run, store: Path) -> None:
@@ -432,7 +434,7 @@ def test_a_process_killed_in_the_middle_of_a_run_restarts_that_run_at_the_next_s
         second.tell()
         second.hear("stopped")
         assert second.exit_code() == 0
-    assert [outcome for _, _, outcome in history(store)] == ["interrupted", "success"]
+    assert [outcome for _, _, outcome in history(store)][:2] == ["interrupted", "success"]
     assert stored_state(store, "long")["interruptions"] == 0
     assert integrity(store) == "ok"
 
