@@ -4,6 +4,7 @@ app         the command `duly`: finds commands, turns failures into one message 
 output      where output goes, in which form; the exit codes; tables: also on narrow terminals
 completion  what a shell completes: tasks, zones, files
 moments     times and durations, as people write and read them
+awake       the event loop of the commands, which every signal wakes
 targets     TARGET: from `module:attribute` or a file to checked registrations
 reading     a store, read without changing it, also while a scheduler runs on it; holding: its lock file
 

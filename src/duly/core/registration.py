@@ -150,7 +150,7 @@ class _Known:
             raise NegativeRetryDelayError(index, name, milliseconds)
         if type(delay) is timedelta:
             self._delays[delay] = milliseconds
-        # By identity: callbacks need not be hashable, and the caller's items keep them alive meanwhile.
+        # By identity: callbacks need not be hashable, and `checked` keeps them alive meanwhile.
         kind = self._kinds.get(id(callback))
         if kind is None:
             kind = self._kinds[id(callback)] = kind_of(callback)

@@ -321,10 +321,9 @@ class SimulatedHost:
     def _could_start(self, loop: Loop, decision: Decision, left_out: set[str]) -> bool:
         """Whether there was room for any of those that a decision left out."""
         slots, started = loop.free_slots(), len(decision.starts)
+        # They stand behind some that were put off, or behind very many, and have their turn in the next one.
         if decision.cut_short or decision.evaluated >= 2 * FIRST_CHUNK_STARTS:
-            return (
-                False  # they stand behind some that were put off, or behind many, and have their turn in the next one
-            )
+            return False
         if slots.total is not None and started >= slots.total:
             return False
         on_threads = sum(start.task.kind is Kind.THREAD for start in decision.starts)
