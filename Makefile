@@ -67,7 +67,7 @@ coverage: $(VENV)/.dev-ready ## run every test and report covered branches; core
 	$(call heading,coverage of the core)
 	$(BIN)/python -m coverage report --include='*/duly/core/*' --fail-under=95
 
-bench: $(BENCH)/.ready $(APSCHEDULER4)/.ready ## measure duly beside its peers, for three quarters of an hour; writes benchmarks/results
+bench: $(BENCH)/.ready $(APSCHEDULER4)/.ready ## measure duly beside its peers, for more than an hour; writes benchmarks/results
 	$(call heading,benchmarks)
 	@PYTHONPATH=src $(BENCH)/bin/python -m benchmarks $(ARGS)
 
