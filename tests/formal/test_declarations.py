@@ -321,7 +321,7 @@ def test_a_stop_that_has_returned_is_neither_open_nor_late(returns: str) -> None
 
 
 def test_a_stop_that_completes_without_a_call_still_stops() -> None:
-    """EW for the call; FORMAL A5, P12: SE clears Active too."""
+    """SPEC 7.4, and EW for the call; FORMAL A5, P12: SE clears Active too."""
     trace = hourly()
     assert trace.add(SE(0, at("2025-01-01T11:59:40Z"), 2)) == ["EW"]
     assert not trace.monitor.obliged("x", NOON)
