@@ -57,9 +57,9 @@ reliability-report: $(VENV)/.dev-ready ## run the tests of faults, crashes and s
 	$(call heading,faults)
 	@mkdir -p build && rm -f build/reliability.jsonl build/reliability.xml
 	-DULY_RELIABILITY=$(CURDIR)/build/reliability.jsonl $(PYTEST) --junitxml=build/reliability.xml \
-	    tests/faults tests/history tests/processes tests/simulation
+	    tests/system tests/regressions tests/simulation
 	$(call heading,report)
-	$(BIN)/python -m tests.faults.report build/reliability.jsonl build/reliability.xml docs/reliability.md
+	$(BIN)/python -m tests.system.report build/reliability.jsonl build/reliability.xml docs/reliability.md
 
 coverage: $(VENV)/.dev-ready ## run every test and report covered branches; core/ must stay above 95 %
 	$(call heading,tests with coverage)

@@ -193,7 +193,7 @@ def _gates(judge: _Judge) -> Iterator[Verdict]:
     tasks = judge.size.growing[-1]
     key = f"tick {tasks}"
     bound = 2 * -(-tasks // 5_000) + 20
-    section = "low-noise gates, held by tests/shell/test_many_tasks.py"
+    section = "low-noise gates, held by tests/engine/test_many_tasks.py"
     commits = judge.figures.of(key, "commits")
     yield judge.at_most(section, f"commits of a tick, {tasks:,} tasks", bound, "", commits, key)
 

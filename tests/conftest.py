@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from duly.testing import SimulatedHost
-from tests.conformance.workload import Workload
+from tests.spec.workload import Workload
 
 # The same examples on every run and every machine: a red build means that the code changed, not the dice.
 # Deadlines would measure the machine. `make soak` throws the dice instead, and for longer.

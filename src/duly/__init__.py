@@ -1,16 +1,15 @@
 """A declarative, durable cron scheduler for asyncio.
 
-scheduler, initialization, options           the shell's front: lifecycle, one call after the other
-loop, life, journal, execution, runs         its engine: waits, decides, commits, runs callbacks
-clock, host, reports, sink, observing        its surroundings: time, threads, where events and the trace go
+scheduler   the public class: initialize() and stop()
+engine/     waits, commits, runs callbacks
 core/       pure decisions: cron, occurrences, task states, resolution, agenda
 stores/     durability: the Store protocol, SQLite
 formal/     the observable trace, the properties it must satisfy, and the checker
 testing/    the simulated host, for your tests and ours
-console/    for people: the command line
-errors, events                               the words all of them share
+cli/        for people: the command line
+errors, events, clock       the words all of them share
 
-Imports point one way: console -> testing -> shell -> stores -> core -> errors, events; formal reads core and errors.
+Imports point one way: cli -> testing -> scheduler, engine -> stores -> core -> errors, events; formal reads core.
 """
 
 from duly import errors, events, stores

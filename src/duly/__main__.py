@@ -13,7 +13,7 @@ def main() -> None:
             f'error: the command line of duly needs the package {missing.name}\nhint: pip install "duly[cli]"\n'
         )
         sys.exit(2)
-    from duly.console.app import main as run
+    from duly.cli.app import main as run
 
     run()
 

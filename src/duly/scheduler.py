@@ -9,15 +9,15 @@ from typing import Any, Final, Literal
 
 from duly.clock import Clock
 from duly.core.agenda import Agenda
+from duly.engine.declare import Initialization, Phase, hand_on
+from duly.engine.host import Host, system_host
+from duly.engine.loop import Loop
+from duly.engine.options import check_options
+from duly.engine.runs import run_around
+from duly.engine.sink import Sink
+from duly.engine.trace import Observer
 from duly.errors import SchedulerStoppingError, StopSchedulerError, UnsupportedPlatformError
 from duly.events import Event, PollingStopped, PollingStopRequested, SchedulerStopped, SchedulerStopRequested
-from duly.host import Host, system_host
-from duly.initialization import Initialization, Phase, hand_on
-from duly.loop import Loop
-from duly.observing import Observer
-from duly.options import check_options
-from duly.runs import run_around
-from duly.sink import Sink
 from duly.stores.port import Persisted, Store
 from duly.stores.sqlite import DEFAULT_HISTORY, SqliteStore
 

@@ -3,7 +3,7 @@
 import pytest
 
 from duly.core.agenda import Slots, decide
-from duly.core.batch import Starts
+from duly.core.changes import Starts
 from duly.core.moments import Instant, as_datetime
 from duly.core.task import AwaitingRetry, AwaitingRun, Cause, Interrupted, Running, newly_declared
 from tests.core.agendas import NOON, THREAD, after, agenda_of, end, fresh, names, retrying, serve, through

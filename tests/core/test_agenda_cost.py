@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from duly.core import agenda as agenda_module
-from duly.core import group as group_module
+from duly.core import groups as group_module
 from duly.core.agenda import Agenda, Slots, decide
 from duly.core.moments import Instant
 from duly.core.registration import STEP_TASKS

@@ -25,16 +25,16 @@ from itertools import count
 from typing import Any, Final
 
 from duly.core.agenda import Agenda, Decision, Group, Wave
-from duly.core.batch import Starts
+from duly.core.changes import Starts
 from duly.core.moments import Instant, Minute
 from duly.core.registration import Kind
 from duly.core.task import AwaitingRetry, AwaitingRun, Grounds, Interrupted, Running, Start, Task, TaskState, Withdrawn
+from duly.engine.loop import Stray
+from duly.engine.runs import Run
 from duly.formal.calendar import NEVER, Schedule, zone_of
 from duly.formal.monitor import Monitor
 from duly.formal.registers import TaskRegisters
 from duly.formal.trace import digest_of_one
-from duly.loop import Stray
-from duly.runs import Run
 from tests.model.words import BASE, EXPRESSIONS, HALF, HOUR, PERIOD, SECOND, SETS, Instance, Row
 from tests.model.world import World, grounds_of
 

@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from duly import loop
 from duly.core import agenda as agenda_module
 from duly.core import resolution, task
 from duly.core.agenda import Agenda, Decision
-from duly.core.batch import Starts
+from duly.core.changes import Starts
 from duly.core.moments import LAST_INSTANT, Delay, Instant, Minute, after
 from duly.core.registration import Registration
 from duly.core.task import (
@@ -27,6 +26,7 @@ from duly.core.task import (
     Task,
     TaskState,
 )
+from duly.engine import loop
 from tests.model import world
 from tests.model.search import Found, Search
 from tests.model.words import Instance

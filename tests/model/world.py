@@ -1,7 +1,7 @@
 """The pure core in a small world: what a shell does with it, step by step, and what else can happen.
 
 Nothing of the scheduler is modelled here. Resolution, agenda, decision, obligation, transitions and records are those
-of `duly.core`; withdrawing, adopting and settling are the very methods of `duly.loop`. The world around them is small:
+of `duly.core`; withdrawing, adopting and settling are the methods of `duly.engine.loop`. The world around is small:
 a store that is a dictionary of records, callbacks that end when the search says so, a process that can die.
 
 Every step tells the monitor of `duly.formal` what a store would have put on record, and the monitor judges it.
@@ -12,15 +12,15 @@ from datetime import UTC
 from typing import cast
 
 from duly.core.agenda import Agenda, Decision, Slots, decide
-from duly.core.batch import Ends, Starts
+from duly.core.changes import Ends, Starts
 from duly.core.moments import Instant, Minute, minute_of
 from duly.core.record import read_records
 from duly.core.resolution import Resolution, resolve
 from duly.core.task import Cause, End, Grounds, Interrupted, Running, Start, Task, corrected, interrupt
+from duly.engine.loop import Loop, Stray
+from duly.engine.runs import Run
 from duly.formal.monitor import Monitor
 from duly.formal.trace import BT, IE, IS, NEW, ORPHANED, OVERRIDDEN, RE, RG, RS, SE, SS, Event
-from duly.loop import Loop, Stray
-from duly.runs import Run
 from tests.model.words import BASE, OPEN_STOPS_MAX, PERIOD, SETS, Instance, Move, Row
 
 

@@ -15,11 +15,11 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, Final
 
-from tests.faults.record import record
 from tests.mutation.covering import ROOT, Coverage
 from tests.mutation.mutants import Mutant, mutants_of
 from tests.mutation.running import JUDGES, SECOND_JUDGES, judged, warm_up
 from tests.mutation.trials import Verdict
+from tests.system.record import record
 
 PACKAGES: Final = ("src/duly/core", "src/duly/formal")
 KILLED_MIN: Final = 0.95

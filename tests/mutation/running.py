@@ -31,7 +31,7 @@ from tests.mutation.mutants import Mutant
 from tests.mutation.trials import QUIETLY, Trial, Verdict, tried
 
 JUDGES: Final = ("tests/core", "tests/formal")
-SECOND_JUDGES: Final = ("tests/conformance", "tests/testing", "tests/shell")
+SECOND_JUDGES: Final = ("tests/spec", "tests/testing", "tests/engine")
 """What the first judges let pass goes before these: the same rules, seen from the scheduler's outside."""
 
 TOGETHER: Final = 250

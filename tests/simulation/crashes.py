@@ -23,9 +23,9 @@ from duly import Scheduler
 from duly.core.task import Change
 from duly.stores import SqliteStore
 from duly.stores.port import Replacement, TraceRow
-from duly.stores.worker import Inline, Worker
+from duly.stores.sqlite.worker import Inline, Worker
 from duly.testing import SimulatedHost
-from duly.testing.seeded import Dice, SeededWorker
+from duly.testing.sim_threads import Dice, SeededWorker
 from tests.simulation import loop
 from tests.simulation.oracles import Evidence, Witness, instant_of, judge, number_of_this_run
 from tests.simulation.reference import local

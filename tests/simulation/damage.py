@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import duly
-from duly.stores.tracing import export
+from duly.stores.sqlite.trace import export
 
 WRONGS: Final[dict[str, type[duly.DulyError]]] = {
     "cron": duly.CronExpressionInvalidError,

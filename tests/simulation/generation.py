@@ -6,7 +6,7 @@ One function makes both, so what a seed finds can be shrunk, and what shrinks is
 from collections.abc import Sequence
 from typing import Any, Final, Protocol, TypeVar
 
-from duly.testing.seeded import Dice
+from duly.testing.sim_threads import Dice
 from tests.simulation.faults import Fault, Kind
 from tests.simulation.histories import (
     Crash,

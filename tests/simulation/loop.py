@@ -11,7 +11,7 @@ from collections.abc import Coroutine
 from selectors import BaseSelector, SelectorKey
 from typing import Any, TypeVar
 
-from duly.testing.seeded import Dice
+from duly.testing.sim_threads import Dice
 
 T = TypeVar("T")
 

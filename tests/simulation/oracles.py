@@ -23,10 +23,10 @@ from datetime import datetime, tzinfo
 from pathlib import Path
 from typing import Any, Final
 
+from duly.engine.runs import inside
 from duly.formal import Value, check
 from duly.formal.calendar import zone_named
-from duly.runs import inside
-from duly.stores.tracing import export
+from duly.stores.sqlite.trace import export
 from duly.testing import SimulatedHost
 from tests.simulation.ledger import Ledger
 from tests.simulation.reference import (

@@ -19,15 +19,14 @@ from typing import Any, Final
 import pytest
 
 import duly.core.task
-import duly.initialization
+import duly.engine.declare
 from duly.core.moments import Delay, Instant
 from duly.core.task import Change, Interrupted, Running, Start, fail, interrupt
 from duly.events import TaskRunFailed
 from duly.formal import check
 from duly.stores.port import TraceRow
-from duly.stores.tracing import Tracing
+from duly.stores.sqlite.trace import Tracing
 from tests.conftest import soak_seconds
-from tests.faults.record import record
 from tests.simulation.crashes import Life, WatchedStore, a_disk, base, first_life, lived
 from tests.simulation.reference import MINUTE, local
 from tests.simulation.scenarios import (
@@ -44,6 +43,7 @@ from tests.simulation.scenarios import (
     Scenario,
 )
 from tests.simulation.shrinking import KEPT
+from tests.system.record import record
 
 SINGLES_MIN: Final = 1_500
 PAIRS_MIN: Final = 2_000
@@ -345,12 +345,12 @@ def wait_for_the_next_minute(patch: pytest.MonkeyPatch) -> None:
     def wrong(run: Running, now: Instant, delay: Delay, **_: Any) -> Interrupted:
         return interrupt(run, now, delay, restart=False)
 
-    patch.setattr(duly.initialization, "interrupt", wrong)
+    patch.setattr(duly.engine.declare, "interrupt", wrong)
 
 
 def take_it_for_a_failure(patch: pytest.MonkeyPatch) -> None:
     """An interrupted run is treated like one that failed (FORMAL B3)."""
-    patch.setattr(duly.initialization, "interrupt", lambda run, now, delay, **_: fail(run, now, delay))
+    patch.setattr(duly.engine.declare, "interrupt", lambda run, now, delay, **_: fail(run, now, delay))
 
 
 def forget_the_brake(patch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from typing import Final
 
 import pytest
 
-from duly.host import system_host
+from duly.engine.host import system_host
 from duly.testing import SimulatedHost
 from tests.simulation.crashes import Life, first_life, lived
 from tests.simulation.oracles import Evidence, Witness, judge, observed

@@ -12,16 +12,16 @@ import pytest
 
 import duly.core.agenda
 import duly.core.task
-import duly.initialization
-import duly.loop
-from duly.core.batch import Starts
+import duly.engine.declare
+import duly.engine.loop
+from duly.core.changes import Starts
 from duly.core.moments import LAST_INSTANT, Instant
 from duly.core.task import AwaitingRetry, AwaitingRun, Interrupted, Running, Start
-from duly.execution import Execution
-from duly.journal import Journal
-from duly.loop import Loop
+from duly.engine.journal import Journal
+from duly.engine.loop import Loop
+from duly.engine.runner import Execution
 from duly.stores.sqlite import SqliteStore
-from duly.stores.statements import Statements
+from duly.stores.sqlite.write import Statements
 from tests.simulation.executor import SimulationError, check, execute
 from tests.simulation.generation import history_of
 from tests.simulation.histories import Declared, Doing, History, Initialize, Pass, as_test
@@ -39,13 +39,15 @@ def lose_retries(patch: pytest.MonkeyPatch) -> None:
     def never(run: Running, at: Instant, delay: Any) -> AwaitingRetry:
         return replace(fail(run, at, delay), pending_retry_until=LAST_INSTANT)
 
-    patch.setattr(duly.loop, "fail", never)
+    patch.setattr(duly.engine.loop, "fail", never)
 
 
 def retry_at_once(patch: pytest.MonkeyPatch) -> None:
     """SPEC 3.6: the delay is waited, and never nothing."""
     fail = duly.core.task.fail
-    patch.setattr(duly.loop, "fail", lambda run, at, delay: replace(fail(run, at, delay), pending_retry_until=at))
+    patch.setattr(
+        duly.engine.loop, "fail", lambda run, at, delay: replace(fail(run, at, delay), pending_retry_until=at)
+    )
 
 
 def keep_marks(patch: pytest.MonkeyPatch) -> None:
@@ -64,7 +66,7 @@ def forget_interruptions(patch: pytest.MonkeyPatch) -> None:
     def forget(run: Running, *_: Any, **__: Any) -> AwaitingRun:
         return AwaitingRun(run.served_through, run.last_attempt_at, run.last_success_at, run.last_failure_at)
 
-    patch.setattr(duly.initialization, "interrupt", forget)
+    patch.setattr(duly.engine.declare, "interrupt", forget)
 
 
 def hurry_after_crashes(patch: pytest.MonkeyPatch) -> None:
@@ -75,7 +77,7 @@ def hurry_after_crashes(patch: pytest.MonkeyPatch) -> None:
         state = interrupt(run, now, delay, restart=restart)
         return replace(state, resume_at=min(run.last_attempt_at, now)) if restart else state
 
-    patch.setattr(duly.initialization, "interrupt", at_once)
+    patch.setattr(duly.engine.declare, "interrupt", at_once)
 
 
 def skip_missed(patch: pytest.MonkeyPatch) -> None:
@@ -138,7 +140,7 @@ def drop_failed_writes(patch: pytest.MonkeyPatch) -> None:
 def ignore_steps_back(patch: pytest.MonkeyPatch) -> None:
     """SPEC 2.5: a mark too far ahead is lowered."""
     patch.setattr(duly.core.agenda, "corrected", lambda state, *_: state)
-    patch.setattr(duly.initialization, "corrected", lambda state, *_: state)
+    patch.setattr(duly.engine.declare, "corrected", lambda state, *_: state)
 
 
 def start_before_it_is_durable(patch: pytest.MonkeyPatch) -> None:

@@ -8,12 +8,12 @@ from collections import Counter
 
 import pytest
 
-from tests.faults.record import record
 from tests.simulation.executor import SimulationError, check, execute
 from tests.simulation.generation import history_of, year_of
 from tests.simulation.histories import History
 from tests.simulation.reach import everything, reached
 from tests.simulation.shrinking import shrunk
+from tests.system.record import record
 
 WATCHED = range(600)
 """Seeds whose histories are also asked what they have reached."""

@@ -33,9 +33,9 @@ from duly.events import (
     TaskRunStarted,
 )
 from duly.stores import Refusal, SqliteStore
-from duly.stores.worker import Inline, Worker
+from duly.stores.sqlite.worker import Inline, Worker
 from duly.testing import SimulatedHost
-from duly.testing.seeded import Dice, SeededWorker
+from duly.testing.sim_threads import Dice, SeededWorker
 from tests.stores.helpers import full_disk, integrity, query, stored_tasks
 
 T = TypeVar("T")

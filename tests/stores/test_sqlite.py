@@ -24,11 +24,12 @@ from duly.events import (
     TaskRunFailed,
     TaskRunStarted,
 )
-from duly.stores import SqliteStore, schema
-from duly.stores.worker import Inline
+from duly.stores import SqliteStore
+from duly.stores.sqlite import schema
+from duly.stores.sqlite.worker import Inline
 from duly.testing import SimulatedHost
-from tests.conformance.helpers import told
-from tests.conformance.workload import DELAY, HOURLY, MINUTELY, NEVER_TODAY, Workload
+from tests.spec.helpers import told
+from tests.spec.workload import DELAY, HOURLY, MINUTELY, NEVER_TODAY, Workload
 from tests.stores.helpers import (
     change,
     contents,

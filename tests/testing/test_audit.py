@@ -8,7 +8,7 @@ import pytest
 
 from duly.core.agenda import Slots, decide
 from duly.testing import SimulatedHost
-from tests.conformance.helpers import succeed
+from tests.spec.helpers import succeed
 
 MINUTE = timedelta(minutes=1)
 AT = "2024-06-01T12:00"
@@ -25,7 +25,7 @@ def lazy(monkeypatch: pytest.MonkeyPatch) -> None:
     def decide_nothing(agenda: Any, now: Any, slots: Slots, **options: Any) -> Any:
         return decide(agenda, now, Slots(0, 0), **options)
 
-    monkeypatch.setattr("duly.loop.decide", decide_nothing)
+    monkeypatch.setattr("duly.engine.loop.decide", decide_nothing)
 
 
 @pytest.mark.usefixtures("lazy")

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from duly.engine.loop import Loop
 from duly.events import ClockJumped, Event, PollStarted
-from duly.loop import Loop
 from duly.testing import SimulatedHost
 
 DELAY = timedelta(minutes=1)

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from duly.formal import check
-from duly.stores.tracing import export
+from duly.stores.sqlite.trace import export
 from duly.testing import SimulatedHost
-from duly.testing.seeded import Dice
+from duly.testing.sim_threads import Dice
 
 
 async def witnessed(seed: int, store: Path) -> tuple[list[str], bytes]:

@@ -28,8 +28,9 @@ from duly.events import (
     TaskRunStarted,
 )
 from duly.stores import SqliteStore
-from duly.testing import SimulatedHost, simulated
-from tests.conformance.helpers import (
+from duly.testing import SimulatedHost
+from duly.testing import host as simulated
+from tests.spec.helpers import (
     CallbackError,
     Script,
     fail,

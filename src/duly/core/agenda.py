@@ -15,9 +15,9 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import NamedTuple
 
-from duly.core.batch import Starts
+from duly.core.changes import Starts
 from duly.core.cron import CronExpression
-from duly.core.group import Group, Wave
+from duly.core.groups import Group, Wave
 from duly.core.moments import LAST_INSTANT, MICROSECONDS, Instant, Minute, begin, minute_of
 from duly.core.registration import STEP_TASKS, Kind
 from duly.core.task import (

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from duly.core.moments import Instant
 from duly.formal.calendar import NEVER, zone_of
+from duly.formal.fast_path import feed
 from duly.formal.machine import Machine
-from duly.formal.pace import feed
 from duly.formal.properties import PROPERTIES, Kind
 from duly.formal.registers import Snapshot, row_of, tasks_of
 from duly.formal.trace import Event, digest_of_one

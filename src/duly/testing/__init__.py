@@ -5,6 +5,6 @@ passing     its clock: time that passes when told
 seeded      chance from a seed, for orders that threads and timers could have produced
 """
 
-from duly.testing.simulated import SimulatedHost
+from duly.testing.host import SimulatedHost
 
 __all__ = ["SimulatedHost"]

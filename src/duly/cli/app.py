@@ -1,0 +1,142 @@
+"""The command `duly`: finds and loads commands, and turns every failure into one message and an exit code.
+
+Completion of commands, options, values, tasks and zones, for bash (zsh and fish likewise):
+
+    eval "$(_DULY_COMPLETE=bash_source duly)"
+"""
+
+import difflib
+import importlib
+import io
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Any, Final
+
+import click
+
+from duly.cli.output import Exit, Failure, failure_of, show_failure
+from duly.errors import DulyError
+
+COMMANDS: Final[dict[str, str]] = {
+    "run": "duly.cli.commands.run:run",
+    "plan": "duly.cli.commands.plan:plan",
+    "status": "duly.cli.commands.status:status",
+    "history": "duly.cli.commands.history:history",
+    "next": "duly.cli.commands.next:next_",
+    "check": "duly.cli.commands.check:check",
+    "explain": "duly.cli.commands.explain:explain",
+    "simulate": "duly.cli.commands.simulate:simulate",
+    "trace": "duly.cli.commands.trace:trace",
+    "verify": "duly.cli.commands.verify:verify",
+    "import": "duly.cli.commands.import_:import_",
+}
+"""Where each command is, in the order in which the help lists them; a module is imported when its command is used."""
+
+
+class Commands(click.Group):
+    """A group that imports a command when it is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All names, in the order of the table."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of a name, or None."""
+        place = COMMANDS.get(cmd_name)
+        if place is None:
+            return None
+        module, _, attribute = place.partition(":")
+        command = getattr(importlib.import_module(module), attribute)
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does it, with a suggestion for what is mistyped."""
+        name = args[0]
+        if not name.startswith("-") and name not in COMMANDS:
+            close = difflib.get_close_matches(name, COMMANDS, n=1)
+            ask = f"; did you mean {close[0]}?" if close else f"; there are {', '.join(COMMANDS)}"
+            raise click.UsageError(f"no such command: {name}{ask}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted and not ctx.resilient_parsing:
+        click.echo(f"duly {version('duly')} (Python {sys.version.split()[0]})")
+        ctx.exit()
+
+
+@click.group(
+    cls=Commands,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Exit codes, JSON shapes and shell completion: docs/commands.md",
+)
+@click.option(
+    "--version", is_flag=True, expose_value=False, is_eager=True, callback=_print_version, help="Show the version."
+)
+@click.pass_context
+def duly(ctx: click.Context) -> int:
+    """Declare tasks with POSIX cron expressions; duly runs them, durably.
+
+    \b
+    Example:
+      duly plan tasks.py --store state.db    # what would change?
+      duly run tasks.py --store state.db     # go
+      duly status --store state.db           # how is it?
+    """
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help(), err=True)
+        return Exit.USAGE
+    return Exit.OK
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and exit."""
+    for stream in (sys.stdout, sys.stderr):
+        # Names and errors hold what others wrote; a terminal that cannot show all of it is no reason to fail.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        code = _run(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read the output has enough of it; what is left in the buffer must not raise again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = Exit.NO
+    sys.exit(code)
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    try:
+        outcome: Any = duly.main(
+            args=None if arguments is None else list(arguments), prog_name="duly", standalone_mode=False
+        )
+    except Failure as failure:
+        show_failure(failure)
+        return failure.code
+    except DulyError as error:
+        unexpected = failure_of(error)
+        show_failure(unexpected)
+        return unexpected.code
+    except click.UsageError as error:
+        place = error.ctx.command_path if error.ctx is not None else "duly"
+        show_failure(Failure(error.format_message(), f"{place} --help"))
+        return Exit.USAGE
+    except click.ClickException as error:
+        show_failure(Failure(error.format_message()))
+        return Exit.USAGE
+    except (click.Abort, KeyboardInterrupt):
+        return Exit.INTERRUPTED
+    except BrokenPipeError:
+        raise
+    except Exception:
+        traceback.print_exc()
+        show_failure(Failure("this is a defect of duly, not of what you did", "please report it, with the lines above"))
+        return Exit.DEFECT
+    return outcome if isinstance(outcome, int) else Exit.OK

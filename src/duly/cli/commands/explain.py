@@ -1,0 +1,162 @@
+"""duly explain: why a task ran, did not run, or ran late at a minute."""
+
+from collections.abc import Iterable
+from datetime import datetime, tzinfo
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.text import Text
+
+from duly.cli.completion import complete_task, complete_zone
+from duly.cli.evidence import Answer, Declared, Evidence, RunRecord, Verdict
+from duly.cli.explaining import explain as reason_about
+from duly.cli.output import Exit, fail, json_option, note, plain, print_json, say
+from duly.cli.reading import PastRun, Snapshot, read_store, store_option, unknown_task
+from duly.cli.time_text import MOMENT_FORMS, iso, parse_moment, zone_named
+from duly.core.cron import parse_cron
+from duly.core.moments import Delay, Instant
+from duly.engine.declare import zone_name
+from duly.errors import InvalidCronExpressionError
+
+_STYLES = {
+    Verdict.RAN: "bold green",
+    Verdict.RAN_LATE: "bold yellow",
+    Verdict.SERVED_LATER: "bold yellow",
+    Verdict.NOT_RUN: "bold yellow",
+    Verdict.OWED: "bold red",
+    Verdict.UNKNOWN: "bold magenta",
+}
+
+
+@click.command()
+@click.argument("task", shell_complete=complete_task)
+@click.option("--at", "at", metavar="TIME", required=True, help=f"The minute in question: {MOMENT_FORMS}.")
+@click.option(
+    "--tz",
+    metavar="ZONE",
+    shell_complete=complete_zone,
+    help="The zone of TIME; the default is the one the store was last used in.",
+)
+@store_option
+@json_option
+def explain(task: str, at: str, tz: str | None, store: Path, as_json: bool) -> int:
+    """Explain why a task ran, did not run, or ran late at a minute.
+
+    \b
+    Example:
+      duly explain backup --at 2024-03-31T02:30 --store state.db
+    """
+    snapshot = read_store(store)
+    zone = snapshot.zone if tz is None else zone_named(tz)
+    if not any(each.name == task for each in snapshot.declarations):
+        raise unknown_task(task, sorted({each.name for each in snapshot.declarations}))
+    try:
+        asked = parse_moment(at, zone, snapshot.at)
+    except (ValueError, OverflowError) as fault:
+        fail(f"--at: {fault}")
+    if zone_name(zone) != zone_name(snapshot.zone):
+        note(f"the store is used in {zone_name(snapshot.zone)}; what is due is reckoned in {zone_name(zone)} here")
+    answer = reason_about(gathered(snapshot, task, zone), asked)
+    if as_json:
+        print_json("explain", _document(answer, task, asked, zone))
+    else:
+        _show(answer, task, asked)
+    return Exit.OK
+
+
+def gathered(snapshot: Snapshot, task: str, zone: tzinfo) -> Evidence:
+    """What a store knows about a task."""
+    in_force = next((each for each in snapshot.tasks if each.name == task), None)
+    state = in_force.stored.state if in_force is not None else None
+    return Evidence(
+        task=task,
+        zone=zone,
+        now=snapshot.at,
+        declarations=list(_declarations(snapshot, task)),
+        runs=sorted((_record(run) for run in snapshot.runs if run.task == task), key=lambda run: run.run),
+        served_through=state.served_through if state is not None else None,
+        pending_retry_until=getattr(state, "pending_retry_until", None),
+        history_complete_since=complete_since(snapshot),
+        arrivals=sorted(since for _, since in snapshot.schedulers.values()),
+        signs_of_life=sorted(_signs(snapshot)),
+        alive=snapshot.holder.alive,
+        last_poll=snapshot.holder.last_poll,
+    )
+
+
+def complete_since(snapshot: Snapshot) -> Instant | None:
+    """From when on history has every run that ended; None if it has dropped nothing.
+
+    Runs are numbered one after the other and enter history when they end, so what was dropped shows as missing numbers,
+    and everything that ended after the oldest record is there.
+    """
+    numbers = {run.run for run in snapshot.runs}
+    highest = max(numbers, default=0)
+    if not numbers and any(getattr(each.stored.state, "last_attempt_at", None) is not None for each in snapshot.tasks):
+        return snapshot.at  # nothing is kept at all
+    if len(numbers) == highest:
+        return None
+    oldest = next((run for run in snapshot.runs if run.outcome != "running"), None)
+    return snapshot.at if oldest is None else Instant(oldest.ended_at or oldest.started_at)
+
+
+def _declarations(snapshot: Snapshot, task: str) -> Iterable[Declared]:
+    for each in sorted(snapshot.declarations, key=lambda declaration: declaration.generation):
+        if each.name != task:
+            continue
+        try:
+            expression = parse_cron(each.cron)
+        except InvalidCronExpressionError as fault:
+            fail(f"the store holds a declaration of {plain(task)} that cannot be read: {fault}", None, Exit.STORE)
+        yield Declared(each.generation, expression, Delay(each.delay_ms), each.known_since, each.retired_at)
+
+
+def _record(run: PastRun) -> RunRecord:
+    return RunRecord(
+        run.run, run.generation, run.cause, run.scheduled, run.started_at, run.ended_at, run.outcome, run.error
+    )
+
+
+def _signs(snapshot: Snapshot) -> Iterable[Instant]:
+    for run in snapshot.runs:
+        yield run.started_at
+        if run.ended_at is not None:
+            yield run.ended_at
+    for declaration in snapshot.declarations:
+        yield declaration.known_since
+        if declaration.retired_at is not None:
+            yield declaration.retired_at
+    for _, since in snapshot.schedulers.values():
+        yield since
+
+
+# --- telling it ------------------------------------------------------------------------------------------------------
+
+
+def _show(answer: Answer, task: str, asked: datetime) -> None:
+    style = _STYLES.get(answer.verdict, "bold")
+    say(Text.assemble((plain(task), "bold"), f" at {asked:%a %Y-%m-%d %H:%M}: ", (answer.headline, style)))
+    for reason in answer.reasons:
+        say(f"  - {plain(reason.text)}")
+
+
+def _document(answer: Answer, task: str, asked: datetime, zone: tzinfo) -> dict[str, Any]:
+    run = answer.run
+    return {
+        "task": task,
+        "at": asked.replace(second=0, microsecond=0).isoformat(),
+        "zone": zone_name(zone),
+        "verdict": answer.verdict.value,
+        "headline": answer.headline,
+        "reasons": [{"code": each.code, "text": each.text, "facts": each.facts} for each in answer.reasons],
+        "run": None if run is None else {
+            "runId": run.run,
+            "cause": run.cause,
+            "scheduledTime": iso(run.scheduled, zone),
+            "startedAt": iso(run.started_at, zone),
+            "endedAt": iso(run.ended_at, zone),
+            "outcome": run.outcome,
+            "error": run.error,
+        },
+    }  # fmt: skip

@@ -1,0 +1,124 @@
+"""`duly run`: the scheduler as a program of its own."""
+
+import asyncio
+import sys
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import click
+
+from duly.cli import signals
+from duly.cli.completion import complete_target
+from duly.cli.file_trust import warn_of_others
+from duly.cli.output import Exit, fail
+from duly.cli.reading import store_option
+from duly.cli.service.events_log import EventsLog
+from duly.cli.service.service import Service
+from duly.cli.target import parse_target
+from duly.cli.time_text import duration_argument
+from duly.stores.sqlite import DEFAULT_HISTORY
+
+
+@click.command()
+@click.argument("target", shell_complete=complete_target)
+@store_option
+@click.option("--max-concurrency", type=click.IntRange(min=1), metavar="N", help="Callbacks under way at once.")
+@click.option(
+    "--run-timeout", type=duration_argument, metavar="DURATION", help="Cancel a run after, say, 90s or 1h30m."
+)
+@click.option(
+    "--interrupted",
+    type=click.Choice(["restart", "wait"]),
+    default="restart",
+    show_default=True,
+    help="A run that a crash cut short starts again at once, or waits for its next due minute.",
+)
+@click.option(
+    "--on-mismatch",
+    type=click.Choice(["override", "refuse"]),
+    default="override",
+    show_default=True,
+    help="When stored and declared tasks differ: the declaration wins, or nothing starts.",
+)
+@click.option(
+    "--history",
+    type=click.IntRange(min=0),
+    default=DEFAULT_HISTORY,
+    show_default=True,
+    metavar="N",
+    help="Run records kept.",
+)
+@click.option("--watch", is_flag=True, help="Load TARGET again when its file, or one it imports from there, changes.")
+@click.option("--trace", is_flag=True, help="Keep the formal trace of what happens in the store.")
+@click.option(
+    "--monitor", is_flag=True, help="Check the formal properties while running; exit code 1 if one was violated."
+)
+@click.option("--uvloop", is_flag=True, help='Use uvloop as the event loop (pip install "duly[uvloop]").')
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    help="Default: text on a terminal, otherwise one JSON object a line.",
+)
+@click.option("--json", "as_json", is_flag=True, help="The same as --log-format json.")
+@click.option("-v", "--verbose", is_flag=True, help="Also log events of level DEBUG, such as every poll.")
+def run(
+    target: str,
+    store: Path,
+    max_concurrency: int | None,
+    run_timeout: timedelta | None,
+    interrupted: str,
+    on_mismatch: str,
+    history: int,
+    watch: bool,
+    trace: bool,
+    monitor: bool,
+    uvloop: bool,
+    log_format: str | None,
+    as_json: bool,
+    verbose: bool,
+) -> int:
+    """Start the scheduler on the registrations of TARGET, and run until told to stop.
+
+    TARGET is module:attribute or path/to/file.py[:attribute] (default attribute: registrations): a list of (name,
+    cron, callback, retry delay), or a function, also an async one, that returns such a list.
+
+    SIGTERM and Ctrl-C stop gracefully: nothing starts any more, running callbacks end. A second one abandons them
+    (exit code 6); they are interrupted runs at the next start. SIGHUP loads TARGET again; if that fails, the old
+    registrations go on. Under systemd, Type=notify and WatchdogSec= work.
+
+    \b
+    Example:
+      duly run tasks.py --store state.db
+      duly run myapp.jobs:nightly --store /var/lib/myapp/state.db --run-timeout 1h
+    """
+    if run_timeout is not None and run_timeout <= timedelta(0):
+        raise click.BadParameter("must be longer than nothing", param_hint="--run-timeout")
+    options: dict[str, Any] = {
+        "max_concurrency": max_concurrency,
+        "run_timeout": run_timeout,
+        "interrupted": interrupted,
+        "on_mismatch": on_mismatch,
+        "history": history,
+        "trace": trace,
+        "monitor": monitor,
+    }
+    form = "json" if as_json else log_format or ("text" if sys.stdout.isatty() else "json")
+    parsed = parse_target(target)
+    warn_of_others(store, "so change what runs when")
+
+    async def serve() -> Exit:
+        log = EventsLog(form, verbose=verbose)
+        return await Service(parsed, store, options, log, watching=watch, verbose=verbose).serve()
+
+    return signals.run(serve(), _uvloop() if uvloop else None)
+
+
+def _uvloop() -> Callable[[], asyncio.AbstractEventLoop]:
+    try:
+        import uvloop
+    except ModuleNotFoundError:
+        fail("--uvloop needs the package uvloop", 'pip install "duly[uvloop]"')
+    new: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return new

@@ -1,0 +1,146 @@
+"""`duly trace export`: the trace of a store, in the form in which traces are exchanged."""
+
+import contextlib
+import os
+import shutil
+import stat
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import click
+
+from duly.cli.output import Exit, fail, json_option, note, plain, print_json, reason_of, say
+from duly.cli.traces import STANDARD_STREAM, StoredTrace, copy_trace, is_store, unwritable
+from duly.stores.sqlite.file import kind
+
+
+@click.group(name="trace", no_args_is_help=False)
+def trace() -> None:
+    """The formal trace that a scheduler keeps (run --trace).
+
+    \b
+    Example:
+      duly trace export state.db -o trace.jsonl
+      duly trace export state.db | duly verify -
+    """
+
+
+@trace.command()
+@click.argument("store", type=click.Path(readable=False, path_type=Path))
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(readable=False, path_type=Path, allow_dash=True),
+    metavar="FILE",
+    help="Write to FILE; - is standard output, the default.",
+)
+@json_option
+def export(store: Path, output: Path | None, as_json: bool) -> int:
+    """Write the trace of STORE as JSON Lines: headers, events, seals (docs/formal.md).
+
+    The store is read in one transaction, also while a scheduler runs on it, and does not change. FILE appears when it
+    is complete. The last segment is sealed as clean if a stop has completed, otherwise as open.
+
+    \b
+    Example:
+      duly trace export state.db -o trace.jsonl
+      duly trace export state.db | duly verify -
+    """
+    if output is None or str(output) == STANDARD_STREAM:
+        if as_json:
+            fail("the trace itself goes to standard output; --json tells about it", "give -o FILE, too")
+        return _to_standard_output(store)
+    output = Path(os.path.realpath(output))
+    _check_place(output)
+    try:
+        with _written(output) as file:
+            stored = copy_trace(store, file)
+            size = file.tell()
+    except OSError as fault:
+        raise unwritable(plain(output), fault) from fault
+    _say_what_is_missing(stored)
+    if as_json:
+        print_json("trace export", {"store": str(store), "file": str(output), "bytes": size, **_facts(stored)})
+    else:
+        segments = "1 segment" if stored.segments == 1 else f"{stored.segments} segments"
+        say(f"{plain(output.name)}: {stored.events:,} events in {segments}, sealed {_seal(stored)}")
+    return Exit.OK
+
+
+def _to_standard_output(store: Path) -> int:
+    with tempfile.TemporaryFile(prefix="duly-trace-") as file:
+        stored = copy_trace(store, file)
+        _say_what_is_missing(stored)
+        file.seek(0)
+        sys.stdout.flush()
+        shutil.copyfileobj(file, sys.stdout.buffer, 1 << 20)
+        sys.stdout.buffer.flush()
+    return Exit.OK
+
+
+def _check_place(output: Path) -> None:
+    folder = output.parent
+    try:
+        found, beside, taken = kind(output), kind(folder), is_store(output)
+    except OSError as fault:
+        hint = "a store would be lost there: name another file"
+        fail(f"{output} cannot be looked at: {reason_of(fault)}", hint, Exit.STORE)
+    if found == stat.S_IFDIR:
+        fail(f"{output} is a folder", "name the file to write")
+    if taken:
+        fail(f"{output} is a store: it would be lost", "name another file")
+    if beside != stat.S_IFDIR:
+        fail(f"the folder {folder} does not exist")
+    if not os.access(folder, os.W_OK):
+        fail(f"{folder} cannot be written to: permission denied")
+
+
+@contextlib.contextmanager
+def _written(output: Path) -> Iterator[BinaryIO]:
+    """A file that takes its place when all is in it; a device or a pipe is written to as it is."""
+    if kind(output) not in (0, stat.S_IFREG):
+        with tempfile.TemporaryFile(prefix="duly-trace-") as copy, output.open("wb") as device:
+            yield copy
+            copy.seek(0)
+            shutil.copyfileobj(copy, device, 1 << 20)
+        return
+    handle, name = tempfile.mkstemp(prefix=f".{output.name[:100]}.", dir=output.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield file
+        os.chmod(name, 0o666 & ~_umask())
+        os.replace(name, output)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name)
+        raise
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _say_what_is_missing(stored: StoredTrace) -> None:
+    if not stored.current:
+        note("a scheduler that kept no trace has used the store since; the trace ends before it")
+
+
+def _facts(stored: StoredTrace) -> dict[str, object]:
+    return {
+        "scheduler": stored.scheduler,
+        "segments": stored.segments,
+        "firstSegment": stored.first_segment,
+        "events": stored.events,
+        "firstSeq": stored.first,
+        "seal": _seal(stored),
+        "current": stored.current,
+    }
+
+
+def _seal(stored: StoredTrace) -> str:
+    return "clean" if stored.clean else "open"

@@ -1,0 +1,1 @@
+"""`duly import`: schedules written for crontab, APScheduler and Celery, as duly registrations."""

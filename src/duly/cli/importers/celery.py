@@ -1,0 +1,131 @@
+"""Celery's beat schedule, to be imported; Celery itself is imported only here, and only when this is used."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import timedelta, tzinfo
+from typing import Any, Final
+
+from duly.cli.importers.importing import Entry, Import, identifier, interval, literal
+from duly.cli.output import Exit, fail
+from duly.cli.target import DEFAULT_ATTRIBUTE, Target, load_object, parse_target
+
+_SETS: Final = {
+    "minute": "minute", "hour": "hour", "day": "day_of_month", "month": "month_of_year", "weekday": "day_of_week",
+}  # fmt: skip
+
+_DIFFERENCES: Final = (
+    "a run is the sending of a message: it succeeds when the broker has taken it, whatever the task does then",
+    "sending that fails is tried again after RETRY_DELAY; beat waits for the next time",
+    "minutes missed while the scheduler was down are served later, once; beat does so only from its own schedule file",
+    "times are the host's local times; beat reckons in the application's timezone, UTC unless configured",
+    "minutes that daylight saving skips run nothing; repeated ones run the first time only",
+    "weekdays are numbered alike: 0 is Sunday in Celery as in POSIX",
+    "arguments are copied as they are now; the schedule is read once, here, and not when the application starts",
+)
+
+_HELPERS: Final = '''
+def send(task: str, *arguments: Any, keywords: dict[str, Any] | None = None, **options: Any) -> Callable[[], None]:
+    """A callback that sends a task to its workers."""
+
+    def run() -> None:
+        app.send_task(task, arguments, keywords, **options)
+
+    return run
+'''
+
+
+def read_celery(text: str, zone: tzinfo) -> Import:
+    """The beat schedule of an application, or a beat schedule by itself."""
+    try:
+        import celery  # type: ignore[import-untyped]  # noqa: F401
+    except ModuleNotFoundError:
+        fail("importing from Celery needs Celery itself", "run it where the application runs, or pip install celery")
+    target = with_default(parse_target(text), "app")
+    found = load_object(target)
+    schedule, theirs = _schedule_of(found, text)
+    entries = [_entry(str(name), each, zone, theirs) for name, each in schedule.items()]
+    reachable = not isinstance(found, Mapping) and "." not in target.attribute
+    application = import_line(target, "app") if reachable else "from celery import current_app as app"
+    imports = ("from collections.abc import Callable", "from typing import Any", application)
+    return Import(f"the beat schedule of {text}", entries, _DIFFERENCES, imports, _HELPERS)
+
+
+def with_default(target: Target, attribute: str) -> Target:
+    """A target whose attribute, if none was named, is the one that is usual elsewhere."""
+    named = target.attribute != DEFAULT_ATTRIBUTE or target.text.endswith(f":{DEFAULT_ATTRIBUTE}")
+    return target if named else replace(target, attribute=attribute)
+
+
+def import_line(target: Target, name: str) -> str:
+    """The line of Python that makes what a target names known under a name."""
+    module = target.file.stem if target.file is not None else target.module
+    return f"from {module} import {target.attribute}" + ("" if target.attribute == name else f" as {name}")
+
+
+def _schedule_of(found: Any, text: str) -> tuple[Mapping[Any, Any], str]:
+    """The schedule, and the name of the zone it is meant in."""
+    if isinstance(found, Mapping):
+        return found, "UTC, unless the application sets another"
+    settings = getattr(found, "conf", found)
+    schedule = getattr(settings, "beat_schedule", None)
+    if not isinstance(schedule, Mapping):
+        fail(f"{text} has no beat_schedule", "name a Celery application, or a dict of beat entries", Exit.TARGET)
+    theirs = getattr(settings, "timezone", None) or ("UTC" if getattr(settings, "enable_utc", True) else "local")
+    return schedule, str(theirs)
+
+
+def _entry(name: str, given: Any, zone: tzinfo, theirs: str) -> Entry:
+    values = given if isinstance(given, Mapping) else {
+        key: getattr(given, key, None) for key in ("task", "schedule", "args", "kwargs", "options")
+    }  # fmt: skip
+    task, schedule = values.get("task"), values.get("schedule")
+    entry = Entry(f"{name!r}: {task}, {schedule!r}", identifier(name) or "task")
+    if not isinstance(task, str):
+        entry.obstacles.append("it names no task")
+        return entry
+    _read_schedule(entry, schedule)
+    if theirs != "local":
+        entry.meant_in(theirs, zone)
+    _read_call(entry, task, values)
+    return entry
+
+
+def _read_schedule(entry: Entry, schedule: Any) -> None:
+    from celery import schedules
+
+    if isinstance(schedule, schedules.crontab):
+        entry.express({ours: {int(each) for each in getattr(schedule, theirs)} for ours, theirs in _SETS.items()})
+        written = [str(getattr(schedule, f"_orig_{theirs}", "*")) for theirs in _SETS.values()]
+        if any("/" in each or any(map(str.isalpha, each)) for each in written):
+            entry.notes.append(f"steps and names rewritten, from {' '.join(written)!r}")
+    elif isinstance(schedule, schedules.solar):
+        entry.obstacles.append(f"{schedule.event} follows the sun, which cron does not know")
+    elif isinstance(schedule, schedules.schedule):
+        interval(entry, schedule.run_every)
+        if schedule.relative:
+            entry.notes.append("relative=True rounds to whole intervals of the clock, as cron does")
+    elif isinstance(schedule, timedelta):
+        interval(entry, schedule)
+    elif isinstance(schedule, int | float) and not isinstance(schedule, bool):
+        interval(entry, timedelta(seconds=schedule))
+    else:
+        entry.obstacles.append(f"a schedule of type {type(schedule).__name__}, which only Celery knows how to ask")
+
+
+def _read_call(entry: Entry, task: str, values: Mapping[str, Any]) -> None:
+    arguments = list(values.get("args") or ())
+    keywords, options = dict(values.get("kwargs") or {}), dict(values.get("options") or {})
+    parts = [literal(task)] + [literal(each) for each in arguments]
+    if keywords:
+        parts.append(None if (text := literal(keywords)) is None else f"keywords={text}")
+    for key, value in options.items():
+        fine = key.isidentifier() and key not in ("task", "keywords", "args", "kwargs")
+        parts.append(f"{key}={text}" if fine and (text := literal(value)) is not None else None)
+    if any(part is None for part in parts):
+        entry.obstacles.append(
+            "its arguments or options have no source text that would give them again: write it by hand"
+        )
+        return
+    entry.call = f"send({', '.join(str(part) for part in parts)})"
+    if "expires" in options:
+        entry.notes.append("expires counts from the sending, which may be later than the due minute")

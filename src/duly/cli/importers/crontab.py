@@ -1,0 +1,155 @@
+"""Crontabs, of users and of the system, to be imported."""
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from duly.cli.dialects import translate
+from duly.cli.importers.importing import Entry, Import, identifier
+from duly.cli.words import listed
+from duly.core.cron import parse_cron
+from duly.errors import InvalidCronExpressionError
+
+_VARIABLE: Final = re.compile(r"""\s*(["']?)([A-Za-z_]\w*)\1\s*=\s*(.*?)\s*$""")
+_ENTRY: Final = re.compile(r"\s*-?(@\w+|(?:[^\s@]\S*[ \t]+){4}\S+)[ \t]+(\S.*)$")
+_USER: Final = re.compile(r"[a-z_][a-z0-9_.-]*[$]?")
+_WRAPPERS: Final = frozenset(
+    {"cd", "test", "[", "nice", "ionice", "sudo", "env", "exec", "time", "timeout", "flock", "chronic", "command", "sh",
+     "bash", "/bin/sh", "/bin/bash", "python", "python3", "if", "then", "root"}
+)  # fmt: skip
+_ZONES: Final = ("CRON_TZ", "TZ")
+
+_DIFFERENCES: Final = (
+    "a minute missed while the host or the scheduler was down is served later, once; cron forgets it",
+    "a failed command is tried again after RETRY_DELAY until it succeeds; cron waits for its next time",
+    "a task never overlaps itself: a due minute during a run starts when that run ends; cron starts a second copy",
+    "minutes that daylight saving skips run nothing; cron runs such a job right after the change",
+    "in a repeated hour every task runs the first time only; cron repeats jobs whose hour is '*'",
+    "output is not mailed: it goes where the scheduler's output goes, and MAILTO does nothing",
+    "all commands run as the user of the scheduler's process, with cron's few variables and in the home folder",
+)
+
+_HELPERS: Final = '''
+def shell(command: str, stdin: str | None = None, /, **variables: str) -> Callable[[], None]:
+    """A callback that runs a command as cron did: in a shell, in the home folder, with few variables set."""
+    home = str(Path.home())
+    environment = {"HOME": home, "LOGNAME": getpass.getuser(), "PATH": "/usr/bin:/bin", "SHELL": "/bin/sh", **variables}
+
+    def run() -> None:
+        given = {"stdin": subprocess.DEVNULL} if stdin is None else {"input": stdin, "text": True}
+        subprocess.run([environment["SHELL"], "-c", command], check=True, cwd=home, env=environment, **given)
+
+    return run
+'''
+
+
+def read_crontab(text: str, origin: str, *, system: bool | None, is_user: Callable[[str], bool]) -> Import:
+    """The entries of a crontab; `system` is whether a user stands before each command, None to find out."""
+    lines = list(_logical_lines(text))
+    if system is None:
+        system = _looks_like_a_systems(lines, is_user)
+    variables: dict[str, str] = {}
+    entries = []
+    for number, line in lines:
+        if variable := _VARIABLE.match(line):
+            variables[variable[2]] = _unquoted(variable[3])
+        else:
+            entries.append(_entry(number, line, dict(variables), system=system))
+    imports = (
+        "import getpass",
+        "import subprocess",
+        "from collections.abc import Callable",
+        "from pathlib import Path",
+    )
+    kind = "system" if system else "user"
+    return Import(f"the {kind} crontab {origin}", entries, _DIFFERENCES, imports, _HELPERS)
+
+
+def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.strip() and not line.lstrip().startswith("#"):
+            yield number, line
+
+
+def _looks_like_a_systems(lines: list[tuple[int, str]], is_user: Callable[[str], bool]) -> bool:
+    commands = [match[2].split() for _, line in lines if not _VARIABLE.match(line) and (match := _ENTRY.match(line))]
+    return bool(commands) and all(len(words) > 1 and is_user(words[0]) for words in commands)
+
+
+def _entry(number: int, line: str, variables: dict[str, str], *, system: bool) -> Entry:
+    entry = Entry(f"line {number}: {line.strip()}", f"line-{number}")
+    match = _ENTRY.match(line)
+    if match is None:
+        entry.obstacles.append("neither five fields and a command, nor a macro and a command, nor NAME=value")
+        return entry
+    schedule, command = match[1], match[2].rstrip()
+    if line.lstrip().startswith("-"):
+        entry.notes.append("the '-' before it, which keeps some crons from logging it, is dropped")
+    if system:
+        user, _, command = command.partition(" ")
+        command = command.strip()
+        if not command or not _USER.fullmatch(user):
+            entry.obstacles.append(f"a system crontab has a user before the command, and {user!r} is none")
+            return entry
+        entry.notes.append(f"ran as {user}; here it runs as the user of the scheduler's process")
+    _read_schedule(entry, schedule)
+    _read_zone(entry, variables)
+    command, stdin = _split_at_percent(command)
+    if stdin is not None:
+        entry.notes.append(
+            "'%' in the command: what follows the first is its standard input, further ones are line ends"
+        )
+    entry.name = _name_of(command) or f"line-{number}"
+    given = {key: value for key, value in variables.items() if key not in (*_ZONES, "MAILTO", "MAILFROM")}
+    arguments = [repr(command)] + ([repr(stdin)] if stdin is not None else [])
+    arguments += [f"{key}={value!r}" for key, value in given.items()]
+    entry.call = f"shell({', '.join(arguments)})"
+    return entry
+
+
+def _read_schedule(entry: Entry, schedule: str) -> None:
+    try:
+        parse_cron(schedule)
+    except InvalidCronExpressionError as fault:
+        translation = translate(schedule)
+        if translation is None:
+            entry.obstacles.append(f"{fault.details['field']} field {fault.details['reason']}")
+            return
+        entry.obstacles += [remark.text for remark in translation.obstacles]
+        entry.posix = translation.posix
+        changed = [f"{schedule[each.begin : each.end]}: {each.text}" for each in translation.rewritten]
+        if translation.posix is not None:
+            entry.notes.append(f"rewritten from {schedule!r} ({'; '.join(changed)})")
+    else:
+        entry.posix = " ".join(schedule.split())
+        _, _, day, _, weekday = schedule.split()
+        if day != "*" and weekday != "*":
+            entry.notes.append("both day fields are restricted: either is enough, here as in cron")
+
+
+def _read_zone(entry: Entry, variables: dict[str, str]) -> None:
+    zones = [f"{name}={variables[name]}" for name in _ZONES if name in variables]
+    if zones:
+        entry.notes.append(f"{listed(zones)}: duly uses the host's zone; shift the times, or set the zone of the host")
+
+
+def _split_at_percent(command: str) -> tuple[str, str | None]:
+    """The command and its standard input: an unescaped '%' ends the one, and is a line end in the other."""
+    parts = [part.replace(r"\%", "%") for part in re.split(r"(?<!\\)%", command)]
+    return parts[0].rstrip(), None if len(parts) == 1 else "\n".join(parts[1:]) + "\n"
+
+
+def _name_of(command: str) -> str:
+    """What a command may be called: the first program in it that is no wrapper of another."""
+    for word in re.split(r"[\s;&|()<>]+", command):
+        bare = word.strip("\"'")
+        if not bare or bare in _WRAPPERS or "=" in bare or bare.startswith(("-", "$", "`")) or bare.isdigit():
+            continue
+        stem = identifier(bare.rstrip("/").rsplit("/", 1)[-1])
+        if stem and not (command.startswith("cd ") and command.split()[1].strip("\"'") == bare):
+            return re.sub(r"\.(sh|py|pl|rb|php)$", "", stem)
+    return ""
+
+
+def _unquoted(value: str) -> str:
+    return value[1:-1] if len(value) >= 2 and value[0] == value[-1] and value[0] in "\"'" else value

@@ -1,0 +1,298 @@
+"""The scheduler as a program: from the first load of TARGET through reloads to the end of the last run.
+
+Signals are taken by Python's own handlers, not by the event loop's: a callback that blocks the loop must not be able to
+keep a second Ctrl-C from ending the program.
+"""
+
+import asyncio
+import contextlib
+import gc
+import os
+import signal
+from collections import Counter
+from collections.abc import Coroutine
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final, TypeVar
+
+from duly import events
+from duly.cli.file_watch import Signature, pause, signature, watch
+from duly.cli.output import Exit, Failure, failure_of, plain
+from duly.cli.service.events_log import ApplicationLog, EventsLog
+from duly.cli.service.notify import Notifier
+from duly.cli.target import Loaded, Target, TargetFailure, load
+from duly.cli.time_text import offset
+from duly.clock import SystemClock
+from duly.core.moments import MICROSECONDS
+from duly.engine.declare import zone_name
+from duly.engine.host import system_host
+from duly.errors import DulyError, TaskListMismatchError
+from duly.events import Event
+from duly.scheduler import Scheduler, scheduler_on
+
+T = TypeVar("T")
+
+MANY_TASKS: Final = 10_000
+"""From here on the collector leaves what initialize() built alone: walking it costs more than the rest of a tick."""
+
+_POLL_PATIENCE_SECONDS: Final = 180.0
+_NAMES_MAX: Final = 5
+_DEBUG_EVENTS: Final = frozenset(
+    kind for name in events.__all__ if (kind := getattr(events, name)).level == events.DEBUG and kind is not Event
+)
+_ALWAYS_HEARD: Final = frozenset({events.PollStarted, events.PollCompleted, events.SchedulerReinitializationCompleted})
+"""Needed here whether they are logged or not; the two of a poll are built together, or not at all."""
+
+
+class Service:
+    """One `duly run`."""
+
+    def __init__(
+        self,
+        target: Target,
+        store: Path,
+        options: dict[str, Any],
+        log: EventsLog,
+        *,
+        watching: bool,
+        verbose: bool,
+    ) -> None:
+        self._target = target
+        self._store = store
+        self._log = log
+        self._watching = watching
+        self._clock = SystemClock()
+        self._notifier = Notifier()
+        unheard = frozenset() if verbose else _DEBUG_EVENTS - _ALWAYS_HEARD
+        self._scheduler: Scheduler = scheduler_on(
+            system_host(None), store, unheard=unheard, on_event=self._hear, **options
+        )
+        self._loaded: Loaded | None = None
+        self._failed: dict[Path, Signature | None] = {}
+        self._runs: dict[int, str] = {}
+        self._violations: Counter[str] = Counter()
+        self._last_poll = 0.0
+        self._changed = 0
+        self._terminal = os.isatty(1)
+        self._signals = 0
+        self._stop_reason = ""
+        self._reload_reason: str | None = None
+        self._stop = asyncio.Event()
+        self._wake = asyncio.Event()
+
+    async def serve(self) -> Exit:
+        """Run until told to stop."""
+        self._loaded = loaded = await load(self._target)
+        ApplicationLog(self._log).install()
+        self._take_signals(asyncio.get_running_loop())
+        try:
+            await self._unless_stopped(self._scheduler.initialize(loaded.declared))
+        except DulyError as error:
+            raise _start_failure(error) from error
+        if self._stop.is_set():
+            await self._scheduler.stop()
+            return Exit.OK
+        self._settle_in(len(loaded.registrations))
+        helpers = [asyncio.create_task(self._guard())]
+        if self._watching:
+            helpers.append(asyncio.create_task(watch(self._clock, self._files, self._file_changed)))
+        try:
+            while not self._stop.is_set():
+                await self._wake.wait()
+                self._wake.clear()
+                reason, self._reload_reason = self._reload_reason, None
+                if reason is not None and not self._stop.is_set():
+                    await self._reload(reason)
+            await self._end()
+        finally:
+            for helper in helpers:
+                helper.cancel()
+        return Exit.NO if self._violations else Exit.OK
+
+    def _settle_in(self, tasks: int) -> None:
+        if tasks >= MANY_TASKS:
+            gc.collect()
+            gc.freeze()
+        self._last_poll = self._clock.elapsed()
+        zone = self._clock.zone()
+        name, pid = zone_name(zone), os.getpid()
+        self._log.say(
+            "ProgramReady",
+            f"{self._target.text} on {plain(self._store)}: {_count(tasks)}, "
+            f"zone {name} ({offset(self._clock.now(), zone)}), process {pid}",
+            target=self._target.text,
+            store=str(self._store),
+            totalTasks=tasks,
+            zone=name,
+            pid=pid,
+        )
+        self._notifier.tell(READY=1, MAINPID=pid, STATUS=f"{_count(tasks)}")
+
+    # --- what happens ------------------------------------------------------------------------------------------------
+
+    def _hear(self, event: Event) -> None:
+        if isinstance(event, events.TaskRunStarted):
+            self._runs[event.run_id] = event.task_name
+        elif isinstance(event, events.TaskRunCompleted | events.TaskRunFailed):
+            self._runs.pop(event.run_id, None)
+            if self._stop.is_set() and self._runs:
+                self._notifier.tell(STATUS=f"stopping, waiting for {_names(self._running())}")
+        elif isinstance(event, events.PollCompleted):
+            self._last_poll = self._clock.elapsed()
+            if self._notifier.heard and not self._stop.is_set():
+                self._tell_status()
+        elif isinstance(event, events.SchedulerReinitializationCompleted):
+            self._changed = event.scheduled_count
+        elif isinstance(event, events.PropertyViolated):
+            self._violations[event.property] += 1
+        self._log.event(event)
+
+    def _tell_status(self) -> None:
+        """One line for `systemctl status`, at each look at most."""
+        tasks = len(self._loaded.registrations) if self._loaded is not None else 0
+        running = f", running {_names(names)}" if (names := self._running()) else ""
+        self._notifier.tell(STATUS=f"{_count(tasks)}{running}")
+
+    def _running(self) -> list[str]:
+        return sorted(set(self._runs.values()))
+
+    async def _guard(self) -> None:
+        """Tell the service manager that event loop and scheduler are alive, if it wants to know."""
+        period = self._notifier.watchdog_microseconds
+        while period is not None:
+            if self._looks():
+                self._notifier.tell(WATCHDOG=1)
+            await pause(self._clock, period // 2)
+
+    def _looks(self) -> bool:
+        """Whether the scheduler has looked lately; with no task to look at, or while stopping, it need not."""
+        if self._stop.is_set() or self._loaded is None or not self._loaded.registrations:
+            return True
+        return self._clock.elapsed() - self._last_poll < _POLL_PATIENCE_SECONDS
+
+    async def _unless_stopped(self, work: Coroutine[Any, Any, T]) -> T | None:
+        """Do something that may take long; a stop cancels it."""
+        task, stop = asyncio.ensure_future(work), asyncio.ensure_future(self._stop.wait())
+        try:
+            await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
+                return None
+            return task.result()
+        finally:
+            stop.cancel()
+
+    # --- signals -----------------------------------------------------------------------------------------------------
+
+    def _take_signals(self, loop: asyncio.AbstractEventLoop) -> None:
+        def on_stop(number: int, frame: FrameType | None) -> None:
+            self._signals += 1
+            if self._signals > 1:
+                self._abandon()
+            self._stop_reason = signal.Signals(number).name
+            loop.call_soon_threadsafe(self._request_stop)
+
+        def on_hangup(number: int, frame: FrameType | None) -> None:
+            if self._terminal and not os.isatty(1):
+                on_stop(number, frame)  # the terminal is gone, and with it whoever could say anything more
+            else:
+                loop.call_soon_threadsafe(self._request_reload, "SIGHUP")
+
+        signal.signal(signal.SIGINT, on_stop)
+        signal.signal(signal.SIGTERM, on_stop)
+        signal.signal(signal.SIGHUP, on_hangup)
+
+    def _request_stop(self) -> None:
+        self._stop.set()
+        self._wake.set()
+
+    def _request_reload(self, reason: str) -> None:
+        self._reload_reason = reason
+        self._wake.set()
+
+    def _abandon(self) -> None:
+        """End at once, as a crash would: what is durable stays, and what runs is an interrupted run from here on."""
+        names = self._running()
+        left = f"abandoned {_names(names)}: interrupted runs at the next start" if names else "gone"
+        self._log.last_words(left, "ProgramAbandoned", waitingFor=names)
+        os._exit(Exit.ABANDONED)
+
+    # --- reloading ---------------------------------------------------------------------------------------------------
+
+    def _files(self) -> dict[Path, Signature | None]:
+        return {**self._failed, **(self._loaded.files if self._loaded is not None else {})}
+
+    def _file_changed(self, path: Path) -> None:
+        self._request_reload(f"{path.name} has changed")
+
+    async def _reload(self, reason: str) -> None:
+        text = self._target.text
+        # The manager pairs this with READY=1 by the clock that never steps.
+        self._notifier.tell(RELOADING=1, MONOTONIC_USEC=int(self._clock.elapsed() * MICROSECONDS))
+        self._log.say("ProgramReloading", f"loading {text} again: {reason}", target=text, reason=reason)
+        try:
+            tasks = await self._unless_stopped(self._load_again())
+        except Failure as failure:
+            if isinstance(failure, TargetFailure):
+                self._failed = {path: signature(path) for path in failure.files}
+            failure.hint = failure.hint or "the old registrations go on"
+            self._log.failure(failure)
+            self._notifier.tell(READY=1, STATUS=f"reload failed: {failure.message}")
+            return
+        if tasks is not None:
+            said = f"{_count(tasks)} in force, {self._changed} of them new or changed"
+            self._log.say("ProgramReloaded", said, target=text, totalTasks=tasks, changedTasks=self._changed)
+            self._notifier.tell(READY=1, STATUS=said)
+
+    async def _load_again(self) -> int:
+        loaded = await load(self._target, self._loaded)
+        try:
+            await self._scheduler.initialize(loaded.declared)
+        except DulyError as error:
+            raise _start_failure(error) from error
+        self._loaded = loaded
+        return len(loaded.registrations)
+
+    # --- stopping ----------------------------------------------------------------------------------------------------
+
+    async def _end(self) -> None:
+        names = self._running()
+        waiting = f"waiting for {_names(names)}; a second signal abandons {'it' if len(names) == 1 else 'them'}"
+        self._log.say(
+            "ProgramStopping",
+            f"{self._stop_reason}: stopping" + (f", {waiting}" if names else ""),
+            reason=self._stop_reason,
+            waitingFor=names,
+        )
+        self._notifier.tell(STOPPING=1, STATUS=f"stopping, {waiting}" if names else "stopping")
+        await self._scheduler.stop()
+        stopped = "stopped: every run has ended, every end is recorded"
+        if self._violations:
+            found = ", ".join(f"{name} {count:,} ×" for name, count in self._violations.items())
+            said = f"{stopped}; but the monitor found violated: {found}"
+            self._log.say("ProgramStopped", said, level=events.ERROR, violations=dict(self._violations))
+        else:
+            self._log.say("ProgramStopped", stopped)
+
+
+def _start_failure(error: DulyError) -> Failure:
+    """Why initialize() did not go through, with the words of the command line."""
+    failure = failure_of(error)
+    if isinstance(error, TaskListMismatchError):
+        failure.code = Exit.NO
+        failure.hint = "`duly plan` shows the difference; --on-mismatch override lets the declaration win"
+        kinds = ("added", "removed", "changed")
+        failure.excerpt = "\n".join(f"  {kind}: {_names(error.details[kind])}" for kind in kinds if error.details[kind])
+    return failure
+
+
+def _names(names: Any) -> str:
+    shown = [plain(name) for name in names]
+    more = f" and {len(shown) - _NAMES_MAX} more" if len(shown) > _NAMES_MAX else ""
+    return ", ".join(shown[:_NAMES_MAX]) + more
+
+
+def _count(tasks: int) -> str:
+    return "1 task" if tasks == 1 else f"{tasks:,} tasks"

@@ -1,0 +1,311 @@
+"""TARGET: from `module:attribute` or `path/to/file.py[:attribute]` to checked registrations.
+
+The attribute (`registrations` if none is named) is a list of (name, cron, callback, retry delay), or a function, also
+an async one, that returns such a list. Whatever is wrong with it ends the command with one message.
+"""
+
+import difflib
+import importlib
+import importlib.util
+import inspect
+import os
+import re
+import stat
+import sys
+import sysconfig
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final, NoReturn
+
+from duly.cli import signals
+from duly.cli.commands.check import examine
+from duly.cli.file_trust import warn_of_others
+from duly.cli.file_watch import Signature, signature
+from duly.cli.output import Exit, Failure, fail, failure_of, plain, reason_of
+from duly.core.registration import Registration, read_registrations
+from duly.errors import CronExpressionInvalidError, DulyError
+from duly.stores.sqlite.file import kind
+
+DEFAULT_ATTRIBUTE: Final = "registrations"
+TARGET_HELP: Final = "module:attribute or path/to/file.py[:attribute]; the default attribute is `registrations`"
+_FILE_MODULE: Final = "__duly_target__"
+_TRACEBACK_FRAMES_MAX: Final = 4
+_DOTTED: Final = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What was named: a file or a module, and an attribute in it."""
+
+    text: str
+    file: Path | None
+    module: str
+    attribute: str
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A target's registrations: as they were declared, checked, and the source files they came from."""
+
+    target: Target
+    declared: Sequence[Any]
+    registrations: list[Registration]
+    files: Mapping[Path, Signature | None]
+
+
+class TargetFailure(Failure):
+    """A target that raised, and the files in which it did: mending one of them may help."""
+
+    files: frozenset[Path] = frozenset()
+
+
+def looks_like_target(text: str) -> bool:
+    """Whether text names a file or `module:attribute`, rather than being a cron expression."""
+    if any(blank in text for blank in " \t") and not os.path.exists(text):
+        return False
+    return text.endswith(".py") or ":" in text or os.path.exists(text)
+
+
+def parse_target(text: str) -> Target:
+    """Split the text of a TARGET; the file, if it is one, exists."""
+    head, colon, attribute = text.rpartition(":")
+    if not colon or os.path.isfile(text):
+        head, attribute = text, ""
+    attribute = attribute or DEFAULT_ATTRIBUTE
+    if not head or not _DOTTED.fullmatch(attribute):
+        fail(f"not a target: {text!r}", f"use {TARGET_HELP}", Exit.TARGET)
+    if head.endswith(".py") or os.sep in head or os.path.isfile(head):
+        path = Path(head)
+        try:
+            found = kind(path)
+        except OSError as fault:
+            hint = "check the owners and modes of its folders"
+            fail(f"{head} cannot be looked at: {reason_of(fault)}", hint, Exit.TARGET)
+        if found == stat.S_IFDIR:
+            fail(f"{head} is a folder", "name a file in it, such as tasks.py", Exit.TARGET)
+        if found != stat.S_IFREG:
+            fail(f"no such file: {head}", _similar_file(path), Exit.TARGET)
+        return Target(text, path.resolve(), _FILE_MODULE, attribute)
+    if not _DOTTED.fullmatch(head):
+        fail(f"not a target: {text!r}", f"use {TARGET_HELP}", Exit.TARGET)
+    return Target(text, None, head, attribute)
+
+
+def load_now(text: str) -> Loaded:
+    """Load a target where no event loop runs."""
+    return signals.run(load(parse_target(text)))
+
+
+async def load(target: Target, earlier: Loaded | None = None) -> Loaded:
+    """Import a target and get its checked registrations; `earlier` is what an import before gave.
+
+    With `earlier`, what was imported then from the target's own folder is imported anew; if that fails, the modules
+    are as they were.
+    """
+    with _imports_of(target, earlier) as files:
+        module = _import(target)
+        declared = await _registrations(target, module)
+    return Loaded(target, declared, _checked(target, declared), files)
+
+
+def load_object(target: Target) -> Any:
+    """Import a target and get whatever its attribute is, for commands that read what other libraries keep there."""
+    with _imports_of(target, None):
+        return _attribute(target, _import(target))
+
+
+def _checked(target: Target, declared: Sequence[Any]) -> list[Registration]:
+    try:
+        return list(read_registrations(declared))
+    except DulyError as error:
+        index, task = error.details.get("registrationIndex"), error.details.get("taskName")
+        place = f"{target.text}: registration {index}" + (f" ({plain(task)})" if task else "")
+        failure = failure_of(error, about=place)
+        if isinstance(error, CronExpressionInvalidError):
+            failure.hint = examine(error.details["expression"]).advice
+        elif failure.hint is not None:
+            failure.hint = failure.hint.removeprefix(f"registration {index}: ")
+        raise failure from error
+
+
+# --- importing -------------------------------------------------------------------------------------------------------
+
+
+def _import(target: Target) -> ModuleType:
+    try:
+        return importlib.import_module(target.module) if target.file is None else _import_file(target.file)
+    except ModuleNotFoundError as error:
+        # Not found is TARGET itself, or a package around it; anything else is an import inside of it.
+        if target.file is None and error.name and (target.module + ".").startswith(error.name + "."):
+            beside = target.module.replace(".", os.sep) + ".py"
+            hint = f"did you mean {beside}?" if os.path.isfile(beside) else f"looked in {os.getcwd()} and on sys.path"
+            fail(f"no such module: {error.name}", hint, Exit.TARGET)
+        _fail_with_traceback(target, "cannot be imported", error)
+    except (Exception, SystemExit) as error:
+        _fail_with_traceback(target, "cannot be imported", error)
+
+
+def _import_file(path: Path) -> ModuleType:
+    """Run a file as a module of its own; compiled here, because a cache by time stamps misses quick edits."""
+    warn_of_others(path, "so run code as you")
+    spec = importlib.util.spec_from_file_location(_FILE_MODULE, path)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[_FILE_MODULE] = module
+    exec(compile(path.read_bytes(), str(path), "exec", dont_inherit=True), module.__dict__)
+    return module
+
+
+@contextmanager
+def _imports_of(target: Target, earlier: Loaded | None) -> Iterator[dict[Path, Signature | None]]:
+    """While a target is imported: its folder comes first on the path; yields what its source files will be found in."""
+    root = target.file.parent if target.file is not None else Path.cwd()
+    if str(root) not in sys.path:
+        sys.path.insert(0, str(root))
+    importlib.invalidate_caches()
+    old = {} if earlier is None else {
+        name: module for name, module in list(sys.modules.items()) if _source(module) in earlier.files
+    }  # fmt: skip
+    for name in old:
+        del sys.modules[name]
+    before = set(sys.modules) - {_FILE_MODULE, target.module}
+    writes_bytecode, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    files: dict[Path, Signature | None] = {}
+    try:
+        yield files
+    except BaseException:
+        for name in set(sys.modules) - before:
+            if _is_own(sys.modules[name], root):
+                del sys.modules[name]
+        sys.modules.update(old)
+        raise
+    finally:
+        sys.dont_write_bytecode = writes_bytecode
+    for name in set(sys.modules) - before:
+        if _is_own(module := sys.modules[name], root) and (source := _source(module)) is not None:
+            files[source] = signature(source)
+
+
+_INSTALLED: Final = tuple(Path(sysconfig.get_path(kind)).resolve() for kind in ("stdlib", "purelib", "platlib"))
+
+
+def _is_own(module: ModuleType, root: Path) -> bool:
+    """Whether a module is the target's own: below its folder, and not of an environment that lies there, too."""
+    source = _source(module)
+    if source is None or not source.is_relative_to(root.resolve()) or module.__name__.split(".")[0] == "duly":
+        return False
+    return not any(source.is_relative_to(place) for place in _INSTALLED)
+
+
+def _source(module: object) -> Path | None:
+    name = getattr(module, "__file__", None)
+    return Path(name).resolve() if isinstance(name, str) and name.endswith(".py") else None
+
+
+def _similar_file(path: Path) -> str:
+    try:
+        names = [each.name for each in path.parent.iterdir() if each.suffix == ".py"]
+    except (FileNotFoundError, NotADirectoryError):
+        return f"the folder {path.parent} does not exist"
+    except OSError:
+        names = []  # it may be entered, and not listed
+    close = difflib.get_close_matches(path.name, names, n=1)
+    return f"did you mean {path.with_name(close[0])}?" if close else f"use {TARGET_HELP}"
+
+
+# --- the attribute ---------------------------------------------------------------------------------------------------
+
+
+async def _registrations(target: Target, module: ModuleType) -> Sequence[Any]:
+    value = _attribute(target, module)
+    what = f"{target.text}: {target.attribute}" if ":" not in target.text else target.text
+    if callable(value):
+        value = await _called(target, value, what)
+        what = f"{what}()"
+    if not isinstance(value, list | tuple):
+        fail(
+            f"{what} is {_kind(value)}, not a list of registrations",
+            "make it a list of (name, cron, callback, retry delay), or a function without arguments that returns one",
+            Exit.TARGET,
+        )
+    return value
+
+
+async def _called(target: Target, function: Any, what: str) -> Any:
+    try:
+        inspect.signature(function).bind()
+    except TypeError as cause:
+        fail(f"{what}() cannot be called without arguments: {cause}", None, Exit.TARGET)
+    except ValueError:
+        pass  # some callables of C have no signature to look at
+    try:
+        value = function()
+        return await value if inspect.isawaitable(value) else value
+    except (Exception, SystemExit) as error:
+        _fail_with_traceback(target, "raised when it was called", error)
+
+
+def _attribute(target: Target, module: ModuleType) -> Any:
+    value: Any = module
+    for name in target.attribute.split("."):
+        try:
+            value = getattr(value, name)
+        except AttributeError:
+            fail(f"{target.text}: there is no {name!r}", _similar_attribute(value, name), Exit.TARGET)
+    return value
+
+
+def _similar_attribute(owner: object, name: str) -> str:
+    public = [each for each in vars(owner) if not each.startswith("_")] if hasattr(owner, "__dict__") else []
+    close = difflib.get_close_matches(name, public, n=1, cutoff=0.5)
+    if not close:
+        # Nothing is spelled alike: whatever has the shape of registrations may be meant.
+        close = [each for each in public if _has_the_shape(getattr(owner, each))][:1]
+    if close:
+        return f"did you mean {close[0]}?"
+    return f"define {name}: a list of (name, cron, callback, retry delay), or a function that returns one"
+
+
+def _has_the_shape(value: object) -> bool:
+    return isinstance(value, list | tuple) and bool(value) and all(
+        isinstance(item, list | tuple) and len(item) == 4 for item in value
+    )  # fmt: skip
+
+
+def _kind(value: object) -> str:
+    return "None" if value is None else f"a value of type {type(value).__name__}"
+
+
+# --- its own traceback, once and shortened ---------------------------------------------------------------------------
+
+
+def _fail_with_traceback(target: Target, what: str, error: BaseException) -> NoReturn:
+    said = "".join(traceback.format_exception_only(error)).strip().rsplit("\n", 1)[-1]
+    failure = TargetFailure(f"{target.text} {what}: {said}", None, Exit.TARGET, shortened_traceback(error))
+    names = {frame.filename for frame in traceback.extract_tb(error.__traceback__)}
+    names |= {error.filename} if isinstance(error, SyntaxError) and error.filename else set()
+    root = (target.file.parent if target.file is not None else Path.cwd()).resolve()
+    failure.files = frozenset(path for name in names if (path := Path(name).resolve()).is_relative_to(root))
+    raise failure from error
+
+
+def shortened_traceback(error: BaseException) -> str:
+    """The frames of a traceback that are not duly's and not the import machinery's, the last few of them."""
+    own = str(Path(__file__).parent.parent)
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith((own + os.sep, "<frozen importlib"))
+        and os.sep + "importlib" + os.sep not in frame.filename
+    ]
+    left_out = len(frames) - _TRACEBACK_FRAMES_MAX
+    lines = traceback.format_list(frames[-_TRACEBACK_FRAMES_MAX:])
+    if left_out > 0:
+        lines.insert(0, f"  … {left_out} more\n")
+    if isinstance(error, SyntaxError):
+        lines += traceback.format_exception_only(error)[:-1]  # the place; the message stands above already
+    return "".join(lines).rstrip("\n")

@@ -1,0 +1,145 @@
+"""Times and durations as people write and read them at the command line."""
+
+import difflib
+import re
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
+from typing import Final
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
+
+import click
+
+from duly.cli.output import fail
+from duly.clock import SystemClock
+from duly.core.moments import MICROSECONDS, Instant, as_datetime, instant_of
+
+_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+_DURATION: Final = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|min|[smhdw]))+")
+_PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|min|[smhdw])")
+
+MOMENT_FORMS: Final = "2024-03-31T01:50, 2024-03-31, 01:50 (today), 2h (ago), now"
+DURATION_FORMS: Final = "90s, 5m, 1h30m, 2d"
+
+
+def now() -> Instant:
+    """The host's clock."""
+    return Instant(SystemClock().now())
+
+
+def host_zone() -> tzinfo:
+    """The host's zone."""
+    return SystemClock().zone()
+
+
+def zone_named(name: str) -> tzinfo:
+    """A zone by its name, or the end of the command with a suggestion."""
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        names = available_timezones()
+        lower = {each.lower(): each for each in names} | {each.rsplit("/", 1)[-1].lower(): each for each in names}
+        close = difflib.get_close_matches(name.lower().replace(" ", "_"), lower, n=1)
+        hint = f"did you mean {lower[close[0]]}?" if close else "use a name such as Europe/Berlin, or UTC"
+        fail(f"no such time zone: {name}", hint)
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+def parse_duration(text: str) -> timedelta:
+    """`90s`, `5m`, `1h30m`, `2d`; raises ValueError."""
+    if not _DURATION.fullmatch(text):
+        raise ValueError(f"{text!r} is not a duration such as {DURATION_FORMS}")
+    try:
+        return timedelta(seconds=sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text)))
+    except OverflowError:
+        raise ValueError(f"{text!r} is longer than the calendar") from None
+
+
+def parse_moment(text: str, zone: tzinfo, at: Instant) -> datetime:
+    """A moment as people write it, in a zone, as seen from `at`; raises ValueError.
+
+    A local time that occurs twice means its first occurrence; one that does not exist is read with the offset before
+    the gap, as Python does. Write an offset (`2024-10-27T02:30+01:00`) to say exactly which.
+    """
+    text = text.strip()
+    here = as_datetime(at, zone)
+    if text == "now":
+        return here
+    if re.fullmatch(r"\d{1,2}:\d{2}(:\d{2})?", text):
+        return datetime.combine(here.date(), time.fromisoformat(text.zfill(len(text) + (text[1] == ":"))), zone)
+    if _DURATION.fullmatch(text):
+        try:
+            return (here.astimezone(UTC) - parse_duration(text)).astimezone(zone)
+        except OverflowError:
+            raise ValueError(f"{text!r} ago was before the calendar begins") from None
+    try:
+        if re.fullmatch(r"\d{4}-\d{2}-\d{2}", text):
+            return datetime.combine(date.fromisoformat(text), time(), zone)
+        when = datetime.fromisoformat(text)
+    except ValueError as cause:
+        raise ValueError(f"{text!r} is not a moment such as {MOMENT_FORMS} ({cause})") from None
+    return when.replace(tzinfo=zone) if when.tzinfo is None else when.astimezone(zone)
+
+
+def moment_argument(text: str) -> Instant:
+    """The `type` of an option that takes a moment in the host's zone; beside `--tz`, use `parse_moment` instead."""
+    try:
+        return instant_of(parse_moment(text, host_zone(), now()))
+    except (ValueError, OverflowError) as fault:
+        raise click.BadParameter(str(fault)) from None
+
+
+def duration_argument(text: str) -> timedelta:
+    """The `type` of an option that takes a duration."""
+    try:
+        return parse_duration(text)
+    except ValueError as fault:
+        raise click.BadParameter(str(fault)) from None
+
+
+# --- writing ---------------------------------------------------------------------------------------------------------
+
+
+def iso(instant: Instant | int | None, zone: tzinfo) -> str | None:
+    """An instant as JSON has it: ISO 8601 with offset, or null."""
+    return None if instant is None else as_datetime(instant, zone).isoformat()
+
+
+def offset(instant: Instant | int, zone: tzinfo) -> str:
+    """A zone's offset from UTC at an instant, as in ISO 8601."""
+    return as_datetime(instant, zone).isoformat(timespec="seconds")[19:]
+
+
+def clock_time(instant: Instant | int, zone: tzinfo, at: Instant | int) -> str:
+    """An instant for people: the time, with the date if it is another day than `at`, seconds if there are any."""
+    when, today = as_datetime(instant, zone), as_datetime(at, zone).date()
+    shown = f"{when:%H:%M:%S}" if when.second or when.microsecond else f"{when:%H:%M}"
+    if when.date() == today:
+        return shown
+    return f"{when:%a} {shown}" if timedelta(0) < when.date() - today < timedelta(7) else f"{when:%Y-%m-%d} {shown}"
+
+
+def stretch(seconds: float) -> str:
+    """A length of time for people, in at most two units: `12 ms`, `3.2 s`, `4 min 10 s`, `3 h 20 min`, `12 d 4 h`."""
+    if seconds < 0:
+        return "-" + stretch(-seconds)
+    if seconds < 0.9995:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 59.95:
+        return f"{seconds:.1f} s".replace(".0 s", " s")
+    whole = round(seconds)
+    for size, name, lower_size, lower_name in ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
+        if whole >= size:
+            rest = whole % size // lower_size
+            return f"{whole // size} {name}" + (f" {rest} {lower_name}" if rest else "")
+    return f"{whole} s"
+
+
+def between(start: Instant | int, end: Instant | int) -> str:
+    """The time between two instants, for people."""
+    return stretch((end - start) / MICROSECONDS)
+
+
+def ago(instant: Instant | int, at: Instant | int) -> str:
+    """How long ago, or how far ahead, an instant is, for people."""
+    return f"{between(instant, at)} ago" if instant <= at else f"in {between(at, instant)}"

@@ -1,0 +1,178 @@
+"""Traces, wherever they are: in a store, in files, on standard input; each becomes a file that can be read twice.
+
+A store's trace is copied in one read transaction, so a scheduler that runs on it goes on meanwhile. Standard input is
+copied as well, unless it is a file: the smallest sub-trace of a violation is found in a second reading.
+"""
+
+import contextlib
+import difflib
+import os
+import shutil
+import sqlite3
+import stat
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Final, NamedTuple
+
+from duly.cli.holding import read_lock
+from duly.cli.output import Exit, Failure, fail, plain, reason_of
+from duly.cli.reading import reading_from, recognise
+from duly.errors import TraceError
+from duly.stores.sqlite.file import exists, kind
+from duly.stores.sqlite.trace import export
+
+STANDARD_STREAM: Final = "-"
+_MAGIC: Final = b"SQLite format 3\0"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTrace:
+    """The trace of a store, in its exchange format."""
+
+    scheduler: str
+    segments: int
+    first_segment: int
+    events: int
+    first: int
+    clean: bool
+    """A stop has completed, and nobody holds the store: the trace has ended."""
+
+    current: bool
+    """False: a scheduler that kept no trace has used the store since."""
+
+
+class Input(NamedTuple):
+    """A trace, or a part of one, that is ready to be read."""
+
+    name: str
+    file: BinaryIO
+    size: int
+    stored: StoredTrace | None
+
+
+def open_input(source: str, stack: contextlib.ExitStack) -> Input:
+    """A source as it was named on the command line; what is opened is closed with the stack."""
+    if source == STANDARD_STREAM:
+        return _standard_input(stack)
+    path = Path(source)
+    try:
+        if not is_store(path):
+            return _file(source, path, stack)
+    except OSError as fault:
+        raise _unreadable(path, fault) from fault
+    copy = _temporary(stack)
+    stored = copy_trace(path, copy)
+    return Input(source, copy, copy.tell(), stored)
+
+
+def _file(source: str, path: Path, stack: contextlib.ExitStack) -> Input:
+    file: BinaryIO = stack.enter_context(path.open("rb"))
+    size = os.fstat(file.fileno()).st_size
+    if not file.seekable():  # a named pipe, a process substitution
+        file, size = _copied(file, stack)
+    return Input(source, file, size, None)
+
+
+def _standard_input(stack: contextlib.ExitStack) -> Input:
+    stream = sys.stdin.buffer
+    if stream.isatty():
+        fail("standard input is a terminal, not a trace", "duly trace export STORE | duly verify -")
+    if stream.seekable():
+        return Input("standard input", stream, os.fstat(stream.fileno()).st_size, None)
+    return Input("standard input", *_copied(stream, stack), None)
+
+
+def _copied(stream: BinaryIO, stack: contextlib.ExitStack) -> tuple[BinaryIO, int]:
+    copy = _temporary(stack)
+    try:
+        shutil.copyfileobj(stream, copy, 1 << 20)
+        copy.flush()
+    except OSError as fault:
+        raise unwritable("a copy of the trace", fault) from fault
+    return copy, copy.tell()
+
+
+def unwritable(what: str, fault: OSError) -> Failure:
+    """What a full disk, or a folder that may not be written to, leads to."""
+    hint = "free some space; copies are kept in the folder that TMPDIR names"
+    return Failure(f"{what} cannot be written: {reason_of(fault)}", hint, Exit.STORE)
+
+
+def _temporary(stack: contextlib.ExitStack) -> BinaryIO:
+    return stack.enter_context(tempfile.TemporaryFile(prefix="duly-trace-"))
+
+
+def _unreadable(path: Path, fault: OSError) -> Failure:
+    if isinstance(fault, FileNotFoundError):
+        hint = None
+        with contextlib.suppress(OSError):
+            close = difflib.get_close_matches(path.name, os.listdir(path.parent), n=1)
+            hint = f"did you mean {path.with_name(close[0])}?" if close else None
+        return Failure(f"no such store or file: {path}", hint, Exit.STORE)
+    if isinstance(fault, IsADirectoryError):
+        return Failure(f"{path} is a folder", "name a store, or files that hold a trace", Exit.STORE)
+    return Failure(f"{path} cannot be read: {reason_of(fault)}", None, Exit.STORE)
+
+
+def is_store(path: Path) -> bool:
+    """Whether a file is a database, as stores are; also one that still is in its log only. Raises if it cannot tell."""
+    if kind(path) != stat.S_IFREG:  # what a pipe says can be read once
+        return False
+    with path.open("rb") as file:
+        begin = file.read(len(_MAGIC))
+    return begin == _MAGIC or (not begin and exists(f"{path}-wal"))
+
+
+# --- a store's trace -------------------------------------------------------------------------------------------------
+
+
+def copy_trace(store: Path, file: BinaryIO) -> StoredTrace:
+    """Write the trace of a store into a file; the store may be in use, and does not change."""
+
+    def read(path: Path, connection: sqlite3.Connection) -> StoredTrace:
+        recognise(str(path), connection)
+        found = _examine(store, path, connection)
+        file.seek(0)
+        file.truncate()
+        try:
+            file.writelines(export(connection, clean=found.clean))
+            file.flush()
+        except OSError as fault:
+            raise unwritable("the trace", fault) from fault
+        except (ValueError, KeyError, TypeError) as fault:
+            raise _changed(store) from fault
+        return found
+
+    return reading_from(store, read)
+
+
+def _examine(store: Path, path: Path, connection: sqlite3.Connection) -> StoredTrace:
+    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    segments = (
+        connection.execute("SELECT segment, first, json_extract(header, '$.scheduler') FROM segments ORDER BY segment")
+        if "segments" in tables
+        else None
+    )
+    rows = [] if segments is None else segments.fetchall()
+    if not rows:
+        hint = "a trace is kept by `duly run --trace`, or Scheduler(..., trace=True)"
+        fail(f"{store} holds no trace: no scheduler on it was asked to keep one", hint, Exit.TRACE)
+    first_segment, first, scheduler = rows[0]
+    last = connection.execute("SELECT seq, line FROM trace ORDER BY seq DESC LIMIT 1").fetchone()
+    traced = connection.execute("SELECT value FROM meta WHERE key = 'traced'").fetchone()
+    stopped = last is not None and str(last[1]).startswith('["SE"')
+    return StoredTrace(
+        scheduler=str(scheduler),
+        segments=len(rows),
+        first_segment=first_segment,
+        events=0 if last is None else last[0] - first + 1,
+        first=first,
+        clean=stopped and not read_lock(path).alive,
+        current=traced is not None and traced[0] == 1,
+    )
+
+
+def _changed(store: Path) -> TraceError:
+    return TraceError("malformed", 1, f"the trace in {plain(store)} is not what duly wrote", hint="restore a backup")

@@ -1,0 +1,194 @@
+"""One living holder for a store, known by name: an advisory lock on a file beside it.
+
+The kernel releases the lock when the holder dies, however it dies, so a dead holder's store is free and a reused
+process number deceives nobody. The file is never removed: a lock on a removed file would hold nobody off.
+"""
+
+import contextlib
+import json
+import os
+import select
+import socket
+import stat
+import sys
+import threading
+import weakref
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from duly.errors import StoreError, StoreLockedError
+from duly.stores.sqlite.file import identity
+
+if sys.platform != "win32":
+    import fcntl
+
+_HOLDER_BYTES_MAX = 1024
+"""What is longer was not written by duly: a store called `uv` would empty `uv.lock`."""
+
+_OBSERVERS_MAX = 10_000
+_PATIENCE_ROUNDS = 50
+
+_held: "weakref.WeakSet[LockFile]" = weakref.WeakSet()
+_changing = threading.RLock()
+"""Held while a descriptor is opened, used by another thread than its own, or closed: its number may be a stranger's
+afterwards. A fork waits for it as well, for a child could not give back a lock that nobody has noted down yet."""
+
+
+class LockFile:
+    """The lock beside a store; its text names the holder, its modification time is the last poll."""
+
+    def __init__(self, store: str) -> None:
+        self._store = store
+        self.path = Path(store + ".lock")
+        self._descriptor: int | None = None
+        self._since: datetime | None = None
+
+    def acquire(self, since: datetime) -> None:
+        """Take the lock, or say who has it."""
+        self._since = since
+        try:
+            with _changing:
+                descriptor = self._descriptor = self._take()
+                _held.add(self)
+        except BlockingIOError:
+            raise StoreLockedError(self._store, _name_of_holder(self.path)) from None
+        holder = this_process(since)
+        # The text is a courtesy to people; the lock itself needs no space on a full disk.
+        with contextlib.suppress(OSError):
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, json.dumps(holder).encode(), 0)
+
+    def _take(self) -> int:
+        """A descriptor with the lock; BlockingIOError if somebody else has it."""
+        try:
+            # No link is followed: what lies at the other end of one would be overwritten.
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+            descriptor = os.open(self.path, flags, 0o600)
+        except OSError as cause:
+            raise StoreError(
+                f"Cannot create the lock file {self.path}: {cause.strerror}",
+                store=self._store,
+                hint="the folder of the store must be writable",
+                cause=cause,
+            ) from cause
+        try:
+            _check_ours(descriptor, self.path, self._store)
+            _lock(descriptor)
+        except (StoreError, BlockingIOError):
+            os.close(descriptor)
+            raise
+        except OSError as cause:
+            os.close(descriptor)
+            raise StoreError(
+                f"Cannot lock {self.path}: {cause.strerror}",
+                store=self._store,
+                hint="keep the store on a local file system that supports flock",
+                cause=cause,
+            ) from cause
+        return descriptor
+
+    def keep(self) -> bool:
+        """Take the lock anew if its file was removed, so that others see it; raises if one of them has it already.
+
+        True when that was needed: somebody may have had it in between.
+        """
+        held, since = self._descriptor, self._since
+        if held is None or since is None or identity(str(self.path)) == identity(held):
+            return False
+        self.acquire(since)
+        with _changing:
+            _close(held)
+        return True
+
+    def touch(self) -> None:
+        """Set the modification time to now, from any thread; whoever takes the lock just now does that as well."""
+        if not _changing.acquire(blocking=False):
+            return
+        try:
+            if self._descriptor is not None:
+                with contextlib.suppress(OSError):
+                    os.utime(self._descriptor)
+        finally:
+            _changing.release()
+
+    def release(self) -> None:
+        """Let others in; releasing twice is fine."""
+        with _changing:
+            descriptor, self._descriptor = self._descriptor, None
+            if descriptor is not None:
+                with contextlib.suppress(OSError):
+                    os.ftruncate(descriptor, 0)
+                _close(descriptor)
+
+    def disown(self) -> None:
+        """In a forked child: the lock stays with the parent, and must not outlive it here."""
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            _close(descriptor)
+
+
+def this_process(since: datetime) -> dict[str, Any]:
+    """How this process names itself as a holder."""
+    return {"pid": os.getpid(), "host": socket.gethostname(), "since": since.isoformat(timespec="seconds")}
+
+
+def _close(descriptor: int) -> None:
+    """Close it; an error would only tell that the text has not reached the disk, and the lock is gone all the same."""
+    with contextlib.suppress(OSError):
+        os.close(descriptor)
+
+
+def _check_ours(descriptor: int, path: Path, store: str) -> None:
+    """Raise a StoreError if what has the name of the lock file is something else: its text would be overwritten."""
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode):
+        reason = "is no regular file"
+    elif found.st_nlink > 1:
+        reason = "has another name as well"
+    elif found.st_size > _HOLDER_BYTES_MAX:
+        reason = "is too long for a lock file"
+    else:
+        return
+    raise StoreError(f"{path} {reason}", store=store, hint="duly needs that name for its lock: rename the store")
+
+
+def _lock(descriptor: int) -> None:
+    """Take the lock, past observers: to see whether a holder lives they share the lock for a moment."""
+    for _ in range(_OBSERVERS_MAX):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            # Refused as well if somebody holds it; shared only if all others just look.
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+    raise BlockingIOError
+
+
+def _name_of_holder(path: Path) -> dict[str, Any]:
+    """Who has the lock; whoever took it this very moment is about to write its name."""
+    for _ in range(_PATIENCE_ROUNDS):
+        if holder := read_holder(path):
+            return holder
+        select.select([], [], [], 0.01)
+    return {}
+
+
+def read_holder(path: Path) -> dict[str, Any]:
+    """Who wrote a lock file, as far as it can be read."""
+    try:
+        holder = json.loads(path.read_text(encoding="utf-8", errors="replace"))
+    except (OSError, ValueError):
+        return {}
+    return holder if isinstance(holder, dict) else {}
+
+
+def _disown_all() -> None:
+    for lock in list(_held):
+        lock.disown()
+    _changing.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_changing.acquire, after_in_parent=_changing.release, after_in_child=_disown_all)

@@ -1,0 +1,459 @@
+"""The embedded store: one SQLite file in WAL mode with `synchronous=FULL`, and one thread that writes to it.
+
+Loading uses a read-only connection; the read-write one opens only after every check has passed, so a store that is
+refused stays as it was, byte for byte. Batches are written by set-based statements: a tick of thousands of tasks that
+start for the same reason is one UPDATE, during which the interpreter is free for the event loop.
+"""
+
+import asyncio
+import contextlib
+import os
+import sqlite3
+import weakref
+from collections.abc import Sequence
+from datetime import UTC
+from typing import Any, Final
+from urllib.parse import quote
+
+from duly.core.moments import Instant, as_datetime
+from duly.core.task import Change
+from duly.errors import StoreCorruptedError, StoreError, StoreLockedError, StoreVersionError
+from duly.stores.port import Persisted, Refusal, Replacement, TraceRow, TraceRows
+from duly.stores.sqlite import schema
+from duly.stores.sqlite.faults import naming_faults
+from duly.stores.sqlite.file import (
+    Identity,
+    check_place,
+    create,
+    discard,
+    exists,
+    is_being_created,
+    readable,
+    written_files,
+)
+from duly.stores.sqlite.load import load_records
+from duly.stores.sqlite.lock import LockFile, this_process
+from duly.stores.sqlite.trace import Tracing
+from duly.stores.sqlite.worker import Worker, WriterThread
+from duly.stores.sqlite.write import Statements
+
+DEFAULT_HISTORY: Final = 100_000
+CHECKPOINT_PAGES: Final = 8_000  # the WAL is folded in about every 32 MB; a tick of many tasks pays for it rarely
+CACHE_KIB: Final = 32 * 1024  # so that a large initialize() does not write and read its pages again and again
+
+_stores: "weakref.WeakSet[SqliteStore]" = weakref.WeakSet()
+_left_open: list[sqlite3.Connection] = []
+
+
+class SqliteStore:
+    """The embedded store on a path, or `":memory:"` for one that ends with the scheduler's life.
+
+    `history` bounds the run records kept; a scheduler sets it from its own option. `worker` and `synchronous` are for
+    the simulated host, where there are no threads and no power to lose.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        history: int = DEFAULT_HISTORY,
+        worker: Worker | None = None,
+        synchronous: str = "FULL",
+    ) -> None:
+        if not isinstance(path, str | os.PathLike):
+            raise TypeError(f"the store's path must be a str or a Path, got {type(path).__name__}")
+        text = os.fspath(path)
+        if not isinstance(text, str):
+            raise TypeError(f"the store's path must be text, got {text!r}")
+        if not text or "\0" in text:
+            raise ValueError(f"the store's path must be non-empty text, got {text!r}")
+        self.in_memory = text == ":memory:"
+        # Links are followed once and for all: two names of one file are one store, with one lock.
+        self.path = text if self.in_memory else os.path.realpath(text)
+        self.tracing = Tracing()
+        self._statements = Statements(identifier="", key=0, history=history)
+        self._synchronous = synchronous
+        self._worker: Worker = worker if worker is not None else WriterThread()
+        self._lock = None if self.in_memory else LockFile(self.path)
+        self._connection: sqlite3.Connection | None = None
+        self._files: tuple[Identity | None, ...] = ()  # those that the connection writes to
+        self._version: Any = None  # changes when somebody else writes
+        self._usurped: bool | None = False  # None: the lock was lost for a while, and the file has not been asked yet
+        self._found_version = 0
+        self._existed = False
+        self._is_new = True
+        self._hollow = False
+        self._fresh = True  # no initialize() has been applied since it was opened
+        self._dead = False
+        self._holder: dict[str, Any] | None = None  # the scheduler that opened it, until it is closed
+        _stores.add(self)
+
+    def __repr__(self) -> str:
+        return f"SqliteStore({self.path!r})"
+
+    @property
+    def history(self) -> int:
+        """How many run records are kept."""
+        return self._statements.history
+
+    @history.setter
+    def history(self, records: int) -> None:
+        self._statements.history = records
+
+    # --- the port ----------------------------------------------------------------------------------------------------
+
+    async def open(self, identifier: str, at: Instant) -> Persisted:
+        """Take ownership and load, changing nothing."""
+        if self._holder is not None:
+            # Another scheduler was given this very object, and lives: it must not notice.
+            raise StoreLockedError(self.path, self._holder)
+        self._holder = this_process(as_datetime(at, UTC))
+        self._dead = False
+        try:
+            return await self._worker.call(lambda: self._open(identifier, at))
+        except BaseException:
+            await self.close()
+            raise
+
+    async def replace(self, replacement: Replacement, number: int) -> None:
+        """Apply all of an initialize(), or nothing."""
+        await self._worker.call(lambda: self._replace(replacement, number))
+
+    async def has_replaced(self, number: int) -> bool:
+        """Whether that replacement is in the file."""
+        return await self._worker.call(lambda: self._has_replaced(number))
+
+    async def write(self, batch: Sequence[Change], number: int, trace: Sequence[TraceRow] = ()) -> Sequence[Refusal]:
+        """Make a batch durable; the lock makes this scheduler the only writer, so nothing is refused."""
+        await self._worker.call(lambda: self._write(batch, number, trace))
+        return ()
+
+    def touch(self) -> None:
+        """Set the lock file's modification time: the last poll."""
+        if self._lock is not None:
+            self._lock.touch()
+
+    async def close(self) -> None:
+        """Close the file, release the lock, end the thread."""
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._worker.call(self._release)
+        self._worker.finish(lambda: None)
+        self._holder = None
+
+    def abandon(self) -> None:
+        """Record nothing more and release everything; what is being written now still completes."""
+        self._dead = True
+        self._worker.finish(self._release)
+        self._holder = None
+
+    # --- loading -----------------------------------------------------------------------------------------------------
+
+    def _open(self, identifier: str, at: Instant) -> Persisted:
+        if sqlite3.sqlite_version_info < schema.OLDEST_LIBRARY:
+            raise StoreError(
+                f"SQLite {sqlite3.sqlite_version} is too old",
+                store=self.path,
+                hint=f"duly needs at least {'.'.join(map(str, schema.OLDEST_LIBRARY))}",
+            )
+        self._statements.identifier = identifier
+        self._fresh = True
+        if self._lock is None:
+            return self._open_memory()
+        with naming_faults(self.path, "load"):
+            check_place(self.path)
+            try:
+                self._found_version = self._recognise()
+            except StoreError:
+                if not self._lock.path.exists():  # otherwise it tells whether somebody makes the file just now
+                    raise
+            self._lock.acquire(as_datetime(at, UTC))
+            try:
+                # Once more, now that nobody else can create it in between.
+                self._found_version = self._recognise()
+                return self._load()
+            except BaseException:
+                self._lock.release()
+                raise
+
+    def _open_memory(self) -> Persisted:
+        if self._connection is None:
+            self._connection = self._connect(":memory:")
+            # It outlives a stop, so nobody closes it but the end of this object.
+            weakref.finalize(self, self._connection.close)
+        self._is_new = self._connection.execute("PRAGMA application_id").fetchone()[0] != schema.APPLICATION_ID
+        return self._nothing_yet() if self._is_new else self._read_all(self._connection)
+
+    def _recognise(self) -> int:
+        """The schema version of what is there; 0 for nothing yet, an error for anything that is not ours."""
+        self._existed = exists(self.path)
+        self._hollow = False
+        self._is_new = not self._existed or (os.path.getsize(self.path) == 0 and not exists(self.path + "-wal"))
+        if self._is_new:
+            return 0
+        with self._reader() as connection:
+            application_id = connection.execute("PRAGMA application_id").fetchone()[0]
+            version = connection.execute("PRAGMA user_version").fetchone()[0]
+            if application_id == version == 0 and self._is_hollow(connection):
+                self._is_new = self._hollow = True
+                return 0
+            if application_id != schema.APPLICATION_ID:
+                raise StoreError(
+                    f"{self.path} is a database of something else",
+                    store=self.path,
+                    hint="give duly a file of its own",
+                    applicationId=application_id,
+                )
+            schema.check_harmless(connection, self.path)
+        if not 1 <= version <= schema.VERSION:
+            raise StoreVersionError(self.path, version, schema.VERSION)
+        return int(version)
+
+    def _is_hollow(self, connection: sqlite3.Connection) -> bool:
+        """Whether this is a database without a single table: a first initialize() was killed before its commit."""
+        if connection.execute("PRAGMA page_count").fetchone()[0] == 0:
+            # Rolled back to nothing at all, or to the one byte that SQLite takes for nothing; any other few bytes that
+            # count as no page are something else.
+            size = os.path.getsize(connection.execute("PRAGMA database_list").fetchone()[2])
+            return size == 0 or (size == 1 and is_being_created(self.path))
+        return connection.execute("SELECT 1 FROM sqlite_master").fetchone() is None
+
+    @contextlib.contextmanager
+    def _reader(self) -> Any:
+        with naming_faults(self.path, "load"), readable(self.path) as (path, mode):
+            connection = sqlite3.connect(f"file:{quote(os.fsencode(path))}?{mode}", uri=True, isolation_level=None)
+            try:
+                yield connection
+            finally:
+                connection.close()
+
+    def _load(self) -> Persisted:
+        if self._is_new:
+            return self._nothing_yet()
+        if self._found_version < schema.VERSION:
+            return self._load_older()
+        with self._reader() as connection:
+            return self._read_all(connection)
+
+    def _load_older(self) -> Persisted:
+        """Read an older layout through a migrated copy in memory; the file changes when initialize() commits."""
+        copy = sqlite3.connect(":memory:", isolation_level=None)
+        try:
+            with self._reader() as connection:
+                connection.backup(copy)
+            copy.execute("BEGIN")
+            schema.migrate(copy)
+            copy.execute("COMMIT")
+            return self._read_all(copy)
+        finally:
+            copy.close()
+
+    def _nothing_yet(self) -> Persisted:
+        self._statements.key = 1
+        return Persisted((), {}, 1, None, next_generation=1, next_run=1, next_number=1)
+
+    def _read_all(self, connection: sqlite3.Connection) -> Persisted:
+        with naming_faults(self.path, "load"):
+            connection.execute("BEGIN")
+            try:
+                meta = dict(connection.execute("SELECT key, value FROM meta"))
+                identifiers = dict(connection.execute("SELECT key, identifier FROM schedulers"))
+                records = load_records(connection)
+            finally:
+                connection.execute("ROLLBACK")
+        for name in schema.COUNTERS:
+            if type(meta.get(name)) is not int:
+                raise StoreCorruptedError(f"{self.path} has no valid counter {name!r}", store=self.path)
+        if not all(type(key) is int and type(name) is str for key, name in identifiers.items()):
+            raise StoreCorruptedError(f"{self.path} has a scheduler without a valid key or name", store=self.path)
+        known = {identifier: key for key, identifier in identifiers.items()}
+        key = self._statements.key = known.get(self._statements.identifier, max(identifiers, default=0) + 1)
+        return Persisted(
+            records,
+            identifiers,
+            key,
+            meta.get("zone"),
+            next_generation=meta["generation"] + 1,
+            next_run=meta["run"] + 1,
+            next_number=max(meta["replaced"], meta["written"]) + 1,
+        )
+
+    # --- writing -----------------------------------------------------------------------------------------------------
+
+    def _connect(self, path: str) -> sqlite3.Connection:
+        connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=64)
+        try:
+            if path != ":memory:":
+                connection.execute("PRAGMA busy_timeout = 1000")
+                mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+                if mode != "wal":
+                    raise StoreError(
+                        f"Store {path} does not support write-ahead logging (journal mode {mode})",
+                        store=path,
+                        hint="keep the store on a local file system",
+                    )
+                connection.execute(f"PRAGMA synchronous = {self._synchronous}")
+                connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+                connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
+                connection.execute(f"PRAGMA journal_size_limit = {4096 * CHECKPOINT_PAGES}")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _writer(self) -> sqlite3.Connection:
+        if self._dead:
+            raise StoreError(f"Store {self.path} was abandoned", store=self.path)
+        if self._connection is None:
+            if not (self._existed and exists(self.path)):
+                try:
+                    create(self.path)
+                except FileExistsError:
+                    self._is_new = False  # somebody else's, and not ours to remove
+                    raise
+            self._begin_writing()
+        elif not self.in_memory:
+            self._stay_in_place()
+        assert self._connection is not None
+        return self._connection
+
+    def _begin_writing(self) -> None:
+        connection = self._connect(self.path)
+        try:
+            self._files = written_files(self.path)
+            self._version = connection.execute("PRAGMA data_version").fetchone()
+        except BaseException:
+            connection.close()
+            raise
+        self._connection, self._usurped = connection, False
+
+    def _stay_in_place(self) -> None:
+        """What is written must be what the next start finds: SQLite itself goes on writing to a removed file."""
+        assert self._lock is not None and self._connection is not None
+        if self._lock.keep():
+            self._usurped = None
+        if self._usurped is None:
+            self._usurped = self._connection.execute("PRAGMA data_version").fetchone() != self._version
+            if self._usurped:
+                self._lock.release()
+        if self._usurped:
+            raise StoreError(
+                f"Another scheduler used {self.path} after its lock file was removed",
+                store=self.path,
+                hint="stop this one, which gives up; what it ran counts as interrupted there",
+            )
+        main, wal = written_files(self.path)
+        if main != self._files[0]:
+            raise StoreError(
+                f"Store {self.path} was {'removed' if main is None else 'replaced'} while in use",
+                store=self.path,
+                hint="put the file back; or stop, which gives up, and start with what is there",
+            )
+        if wal != self._files[1]:
+            self._begin_new_wal()
+
+    def _begin_new_wal(self) -> None:
+        """The WAL has lost its name, and would be lost: fold it into the file while it can still be read."""
+        assert self._connection is not None
+        refused, _, _ = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        if refused:
+            raise StoreError(
+                f"The WAL of store {self.path} was removed, and somebody reads it",
+                store=self.path,
+                hint="let nothing remove files beside the store",
+            )
+        connection, self._connection = self._connection, None
+        connection.close()
+        self._begin_writing()
+
+    @contextlib.contextmanager
+    def _transaction(self, operation: str) -> Any:
+        with naming_faults(self.path, operation):
+            connection = self._writer()
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield connection
+                connection.execute("COMMIT")
+                if not self.in_memory and self._files[1] is None:
+                    self._files = written_files(self.path)  # the WAL of a new file is born with its first transaction
+            except BaseException:
+                if connection.in_transaction:
+                    with contextlib.suppress(sqlite3.Error):
+                        connection.execute("ROLLBACK")
+                raise
+
+    def _replace(self, replacement: Replacement, number: int) -> None:
+        try:
+            with self._transaction("initialize") as connection:
+                if self._fresh:
+                    if self._is_new:
+                        schema.create(connection)
+                    elif not self.in_memory:
+                        schema.migrate(connection)
+                if not self._statements.already(connection, "replaced", number):
+                    if self._fresh:
+                        self._statements.arrive(connection, replacement)
+                    self._statements.apply(connection, replacement)
+                    if self._fresh and self._is_new:
+                        schema.complete(connection)
+                    self._trace(connection, replacement.trace)
+                    self._statements.finished(connection, "replaced", number)
+        except BaseException:
+            if self._fresh:
+                self._undo_creation()
+            raise
+        self._existed, self._fresh, self._is_new = True, False, False
+
+    def _has_replaced(self, number: int) -> bool:
+        with naming_faults(self.path, "initialize"):
+            applied = not self._is_new and self._statements.already(self._writer(), "replaced", number)
+            self._fresh = self._fresh and not applied
+            return applied
+
+    def _trace(self, connection: sqlite3.Connection, trace: TraceRows | None) -> None:
+        if trace is None:
+            self.tracing.interrupt(connection)
+            return
+        if trace.registers is not None:
+            self.tracing.begin(connection, self._statements.identifier, trace.registers)
+        self.tracing.append(connection, trace.rows)
+
+    def _undo_creation(self) -> None:
+        """A first initialize() failed: leave no file where none was, and an empty one where that was."""
+        if self.in_memory or self._hollow or not self._is_new:
+            return
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+        with contextlib.suppress(OSError):
+            discard(self.path, keep_file=self._existed)
+
+    def _write(self, batch: Sequence[Change], number: int, trace: Sequence[TraceRow]) -> None:
+        with self._transaction("write") as connection:
+            if not self._statements.already(connection, "written", number):
+                self._statements.write(connection, batch)
+                self.tracing.append(connection, trace)
+                self._statements.finished(connection, "written", number)
+
+    # --- letting go --------------------------------------------------------------------------------------------------
+
+    def _release(self) -> None:
+        # What lives in memory outlives a stop, as a file would, but not the death of its process.
+        if self._connection is not None and (self._dead or not self.in_memory):
+            connection, self._connection = self._connection, None
+            with contextlib.suppress(sqlite3.Error):
+                connection.close()
+        if self._lock is not None:
+            self._lock.release()
+
+
+def _disown_all() -> None:
+    """In a forked child: the stores are the parent's, and closing their connections here could disturb it."""
+    for store in list(_stores):
+        if store._connection is not None:
+            _left_open.append(store._connection)
+            store._connection = None
+        store._dead = True
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_disown_all)

@@ -1,0 +1,293 @@
+"""The statements that write: set-based, so that a tick of thousands of tasks is a handful of them.
+
+Each runs inside the caller's transaction. A statement over many rows takes their numbers as one JSON array; while it
+works, the interpreter is free for the event loop.
+"""
+
+import json
+import sqlite3
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, Final, Literal
+
+from duly.core.changes import Ends, StartBlock, SuccessBlock, in_blocks
+from duly.core.moments import MICROSECONDS, Instant
+from duly.core.task import MARK_TOLERANCE, SHORTEST_DELAY, Change, Correction, End, Task
+from duly.stores.port import Replacement
+
+Verb = Literal["replaced", "written"]
+
+DECLARED_TOGETHER_MIN: Final = 8
+"""From so many on, declarations that differ in their names alone are inserted by one statement."""
+
+DECLARED_TOGETHER_MAX: Final = 20_000
+""" ... and by one for each so many: their names are put together and taken apart without a pause."""
+
+OFFSET_BITS: Final = 20
+"""Room for a quarter of an hour in milliseconds, beside more generations than there can be."""
+
+ENDED: Final = (
+    f"SELECT value >> {OFFSET_BITS} AS generation, :base + 1000 * (value & {(1 << OFFSET_BITS) - 1}) AS at "
+    "FROM json_each(:ends)"
+)
+"""Ends as rows, from what `_packed` packs; nested arrays take SQLite twice as long."""
+
+
+@dataclass(slots=True)
+class Statements:
+    """What one scheduler writes: `key` stands in every record it touches, `history` bounds the runs kept."""
+
+    identifier: str
+    key: int
+    history: int
+
+    def finished(self, connection: sqlite3.Connection, verb: Verb, number: int) -> None:
+        """Note that the call with this number has been applied."""
+        connection.execute("UPDATE meta SET value = ? WHERE key = ?", (number, verb))
+
+    def write(self, connection: sqlite3.Connection, batch: Sequence[Change]) -> None:
+        """Starts, ends and corrections, in their order."""
+        highest = 0
+        ended = False
+        for kind, blocks in groupby(in_blocks(batch), type):
+            alike: list[Any] = list(blocks)
+            if kind is SuccessBlock:
+                self._write_successes(connection, alike)
+            elif kind is StartBlock:
+                for block in alike:
+                    self._write_starts(connection, block)
+                    highest = max(highest, block.first_run + len(block.tasks) - 1)
+            else:
+                for change in alike:
+                    (self._write_failure if kind is End else self._correct)(connection, change)
+            ended |= kind in (SuccessBlock, End)
+        if highest:
+            connection.execute("UPDATE meta SET value = max(value, ?) WHERE key = 'run'", (highest,))
+        if ended:
+            self._trim_history(connection)
+
+    def already(self, connection: sqlite3.Connection, verb: Verb, number: int) -> bool:
+        """Whether the call with this number has been applied before: a commit can succeed and report a fault.
+
+        Each verb has its own count: between a failed write and its repetition an initialize() may have succeeded.
+        """
+        return bool(connection.execute("SELECT value FROM meta WHERE key = ?", (verb,)).fetchone()[0] >= number)
+
+    def arrive(self, connection: sqlite3.Connection, replacement: Replacement) -> None:
+        """A scheduler has taken over: it is known by name, and runs that nobody ended become history."""
+        connection.execute(
+            "INSERT OR IGNORE INTO schedulers VALUES (?, ?, ?)", (self.key, self.identifier, replacement.at)
+        )
+        connection.execute(
+            "INSERT INTO runs (run, generation, cause, scheduled, started_at, ended_at, outcome, error) "
+            "SELECT run, generation, run_cause, run_scheduled, last_attempt_at, NULL, 'interrupted', NULL FROM states "
+            "WHERE run IS NOT NULL AND run NOT IN (SELECT run FROM runs WHERE outcome = 'interrupted')"
+        )
+        self._trim_history(connection)
+        # Declarations that are neither in force nor in history any more, and schedulers that no record names.
+        connection.execute(
+            "DELETE FROM tasks WHERE retired_at IS NOT NULL AND generation NOT IN (SELECT generation FROM runs)"
+        )
+        if connection.execute("SELECT count(*) FROM schedulers").fetchone()[0] > 1_000:
+            connection.execute(
+                "DELETE FROM schedulers WHERE key != ? AND key NOT IN (SELECT written_by FROM states)", (self.key,)
+            )
+
+    def apply(self, connection: sqlite3.Connection, replacement: Replacement) -> None:
+        """All that an initialize() changes."""
+        resolution = replacement.resolution
+        if replacement.correction is not None:
+            self._correct(connection, replacement.correction)
+        gone = [each.task.generation for each in resolution.orphaned]
+        gone += [each.old.generation for each in resolution.overridden]
+        if gone:
+            numbers = json.dumps(gone)
+            connection.execute("DELETE FROM states WHERE generation IN (SELECT value FROM json_each(?))", (numbers,))
+            connection.execute(
+                "UPDATE tasks SET retired_at = ? WHERE generation IN (SELECT value FROM json_each(?))",
+                (replacement.at, numbers),
+            )
+        arrivals = resolution.added + [each.new for each in resolution.overridden]
+        if arrivals:
+            arrivals.sort(key=_generation)
+            self._declare(connection, arrivals, replacement.at)
+            connection.execute(
+                "UPDATE meta SET value = max(value, ?) WHERE key = 'generation'", (arrivals[-1].generation,)
+            )
+        connection.execute("UPDATE meta SET value = ? WHERE key = 'zone'", (replacement.zone,))
+
+    def _declare(self, connection: sqlite3.Connection, arrivals: Sequence[Task], at: Instant) -> None:
+        """Insert new declarations and their states; those of one expression have consecutive generations."""
+        marks = {task.state.served_through for task in arrivals}
+        few: list[Task] = []
+        for (cron, delay), alike in groupby(arrivals, _configuration):
+            tasks = list(alike)
+            first, last = tasks[0].generation, tasks[-1].generation
+            if len(tasks) < DECLARED_TOGETHER_MIN or last - first != len(tasks) - 1:
+                few += tasks
+                continue
+            for begin in range(0, len(tasks), DECLARED_TOGETHER_MAX):
+                names = json.dumps([task.name for task in tasks[begin : begin + DECLARED_TOGETHER_MAX]])
+                connection.execute(
+                    "INSERT INTO tasks SELECT :first + j.key, j.value, :cron, :delay, :at, NULL "
+                    "FROM json_each(:names) AS j",
+                    {"first": first + begin, "cron": cron, "delay": delay, "at": at, "names": names},
+                )
+        connection.executemany(
+            "INSERT INTO tasks VALUES (?, ?, ?, ?, ?, NULL)",
+            ((task.generation, task.name, task.expression.text, task.delay, at) for task in few),
+        )
+        if len(marks) == 1:
+            connection.execute(
+                "INSERT INTO states SELECT generation, ?, NULL, NULL, NULL, NULL, 0, 0, NULL, NULL, NULL, ? "
+                "FROM tasks NOT INDEXED WHERE generation BETWEEN ? AND ?",
+                (*marks, self.key, arrivals[0].generation, arrivals[-1].generation),
+            )
+        else:
+            connection.executemany(
+                "INSERT INTO states VALUES (?, ?, NULL, NULL, NULL, NULL, 0, 0, NULL, NULL, NULL, ?)",
+                ((task.generation, task.state.served_through, self.key) for task in arrivals),
+            )
+
+    def _write_starts(self, connection: sqlite3.Connection, block: StartBlock) -> None:
+        grounds = block.grounds
+        after = grounds.after
+        connection.execute(
+            "UPDATE states SET served_through = :mark, last_attempt_at = :at, pending_retry_until = :retry, "
+            "interruptions = :interruptions, run = :first_run + j.key, run_cause = :cause, "
+            "run_scheduled = :scheduled, written_by = :key "
+            "FROM json_each(:generations) AS j WHERE states.generation = j.value",
+            {
+                "mark": after.served_through,
+                "at": after.last_attempt_at,
+                "retry": after.pending_retry_until,
+                "interruptions": after.interruptions,
+                "first_run": block.first_run,
+                "cause": grounds.cause.value,
+                "scheduled": grounds.scheduled,
+                "key": self.key,
+                "generations": _array([task.generation for task in block.tasks]),
+            },
+        )
+
+    def _write_successes(self, connection: sqlite3.Connection, blocks: Sequence[SuccessBlock]) -> None:
+        """All at once: between two statements this thread would wait for the interpreter, which the loop needs, too."""
+        base = blocks[0].at
+        for packable, some in groupby(blocks, lambda block: _fits(block.at, base)):
+            together = list(some)
+            if not packable:  # the clock was stepped in between, or an end shares the microsecond of its start
+                self._write_successes(connection, together)
+                continue
+            ends = _packed(together, base)
+            self._keep_history(connection, ends, Ends(together), base, "success", None)
+            connection.execute(
+                "UPDATE states SET last_success_at = ended.at, pending_retry_until = NULL, failures = 0, "
+                "interruptions = 0, run = NULL, run_cause = NULL, run_scheduled = NULL, written_by = :key "
+                f"FROM ({ENDED}) AS ended WHERE states.generation = ended.generation",
+                {"ends": ends, "base": base, "key": self.key},
+            )
+
+    def _write_failure(self, connection: sqlite3.Connection, end: End) -> None:
+        alone = _array([end.task.generation << OFFSET_BITS])
+        self._keep_history(connection, alone, [end], end.at, "failure", end.error)
+        connection.execute(
+            "UPDATE states SET last_failure_at = ?, pending_retry_until = ?, failures = ?, "
+            "interruptions = 0, run = NULL, run_cause = NULL, run_scheduled = NULL, written_by = ? "
+            "WHERE generation = ?",
+            (end.at, end.pending_retry_until, end.failures, self.key, end.task.generation),
+        )
+
+    def _keep_history(
+        self,
+        connection: sqlite3.Connection,
+        packed: str,
+        ends: Sequence[End],
+        base: Instant,
+        outcome: str,
+        error: str | None,
+    ) -> None:
+        if not self.history:
+            return
+        kept = connection.execute(
+            "INSERT INTO runs (run, generation, cause, scheduled, started_at, ended_at, outcome, error) "
+            "SELECT s.run, s.generation, s.run_cause, s.run_scheduled, s.last_attempt_at, ended.at, :outcome, :error "
+            f"FROM ({ENDED}) AS ended CROSS JOIN states AS s ON s.generation = ended.generation",
+            {"ends": packed, "base": base, "outcome": outcome, "error": error},
+        ).rowcount
+        if kept == len(ends):
+            return
+        # Some declarations were withdrawn while they ran: their states are gone, history hears of the end all the same.
+        found = connection.execute(
+            f"SELECT s.generation FROM ({ENDED}) AS ended CROSS JOIN states AS s ON s.generation = ended.generation",
+            {"ends": packed, "base": base},
+        )
+        in_force = {generation for (generation,) in found}
+        connection.executemany(
+            "INSERT INTO runs (run, generation, cause, scheduled, started_at, ended_at, outcome, error) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                (
+                    end.run,
+                    end.task.generation,
+                    end.grounds.cause.value,
+                    end.grounds.scheduled,
+                    end.grounds.at,
+                    end.at,
+                    outcome,
+                    error,
+                )
+                for end in ends
+                if end.task.generation not in in_force
+            ),
+        )
+
+    def _trim_history(self, connection: sqlite3.Connection) -> None:
+        connection.execute("DELETE FROM runs WHERE seq <= (SELECT max(seq) FROM runs) - ?", (self.history,))
+
+    def _correct(self, connection: sqlite3.Connection, correction: Correction) -> None:
+        now, minute = correction.now, correction.minute
+        too_far = minute + MARK_TOLERANCE
+        connection.execute(
+            # The mark of a task that never started is the minute before `known_since`.
+            "UPDATE states SET served_through = :minute - 60 * (last_attempt_at IS NULL), written_by = :key "
+            "WHERE served_through + 60 * (last_attempt_at IS NULL) > :too_far",
+            {"minute": minute, "key": self.key, "too_far": too_far},
+        )
+        connection.execute(
+            "UPDATE tasks SET known_since = ? WHERE retired_at IS NULL AND known_since >= ?",
+            (now, (too_far + 60) * MICROSECONDS),
+        )
+        connection.execute(
+            "UPDATE states SET pending_retry_until = :now + 1000 * max(:shortest, t.delay_ms), written_by = :key "
+            "FROM tasks AS t WHERE t.generation = states.generation "
+            "AND pending_retry_until > :now + 1000 * max(:shortest, t.delay_ms)",
+            {"now": now, "shortest": SHORTEST_DELAY, "key": self.key},
+        )
+
+
+def _configuration(task: Task) -> tuple[str, int]:
+    return task.expression.text, task.delay
+
+
+def _generation(task: Task) -> int:
+    return task.generation
+
+
+def _array(numbers: list[int]) -> str:
+    return str(numbers)  # which is JSON, and takes half as long as joining them
+
+
+def _fits(at: Instant, base: Instant) -> bool:
+    """Whether an end can be told in milliseconds from `base`, exactly."""
+    milliseconds, rest = divmod(at - base, 1000)
+    return not rest and 0 <= milliseconds < 1 << OFFSET_BITS
+
+
+def _packed(blocks: Iterable[SuccessBlock], base: Instant) -> str:
+    """For each run one number: its generation, and in the lowest bits the milliseconds from `base` to its end."""
+    numbers: list[int] = []
+    for block in blocks:
+        offset = (block.at - base) // 1000
+        numbers += [(task.generation << OFFSET_BITS) + offset for task in block.tasks]
+    return _array(numbers)

@@ -1,0 +1,404 @@
+"""A host whose time passes when told, and that can die at will: the real scheduler and store, without the wait.
+
+Only time and death are simulated. The host works in any running event loop: the scheduler sees time through its clock
+alone, store calls and blocking callbacks run inline, without threads, so a run is deterministic. The store is a real
+SQLite file, written without waiting for the disk: a simulated death is a process's, and the operating system lives on.
+"""
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta, tzinfo
+from itertools import count
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, NoReturn
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from duly.clock import breathe
+from duly.core.agenda import Decision
+from duly.core.moments import MICROSECONDS, Instant, as_datetime, begin, instant_of
+from duly.core.registration import Kind
+from duly.engine.declare import zone_name
+from duly.engine.host import Host
+from duly.engine.loop import FIRST_CHUNK_STARTS, Loop
+from duly.engine.options import check_listener
+from duly.events import Event, PollCompleted, PollStarted, PropertyViolated
+from duly.formal.calendar import zone_named
+from duly.formal.properties import BY_ID
+from duly.formal.properties import Kind as PropertyKind
+from duly.scheduler import Scheduler, scheduler_on
+from duly.stores.port import Store
+from duly.stores.sqlite import DEFAULT_HISTORY, SqliteStore
+from duly.stores.sqlite.worker import Inline, Worker
+from duly.testing.sim_clock import SimulatedClock
+from duly.testing.sim_threads import Dice, SeededPool, SeededWorker
+
+_IDLE_ROUNDS: Final = 10
+"""Rounds of the event loop without any sign of life after which what still runs counts as waiting for something else.
+
+No chain inside the scheduler is as long between two looks at the clock or the store."""
+
+_ROUNDS_MAX: Final = 1_000_000
+_THREADS: Final = 8
+_AUDITED_TASKS_MAX: Final = 500
+"""Asking the monitor about every task at every decision is for hosts that are small enough; one chunk starts all."""
+
+_POLLS: Final[frozenset[type[Event]]] = frozenset({PollStarted, PollCompleted})
+
+
+class SimulatedHost:
+    """A computer in a test: a clock you move, a disk that survives, a process you can kill.
+
+    ```python
+    async with SimulatedHost("2024-03-31T01:50", "Europe/Berlin") as host:
+        scheduler = host.scheduler()
+        await scheduler.initialize([("report", "30 2 * * *", report, timedelta(minutes=5))])
+        await host.advance(days=1)
+    ```
+
+    `at` and every `when` are ISO text or a `datetime`; naive ones are meant in `tz`, a zone name or a `tzinfo`. `store`
+    is a path that outlives the host; by default the disk is gone with it. `events` lists every event of every scheduler
+    on this host, except the two that each poll makes. Looks at which nothing is due, and that leave no mark (no trace,
+    no poll that anybody hears), are left out, so a year passes in seconds; `idle_looks=False` leaves out the others
+    too. `seed` chooses among the orders in which things can happen: who wakes first of those that sleep until the same
+    moment, how soon a store's call or a blocking callback has its turn; 0 is the plain order. The same seed gives the
+    same history, to the byte.
+    """
+
+    def __init__(
+        self,
+        at: str | datetime,
+        tz: str | tzinfo,
+        store: str | Path | Store | None = None,
+        *,
+        idle_looks: bool = True,
+        seed: int = 0,
+    ) -> None:
+        if type(seed) is not int or seed < 0:
+            raise ValueError(f"a seed is a whole number that is not negative, got {seed!r}")
+        self._dice = Dice(seed) if seed else None
+        self._zone = _zone(tz)
+        self._zone_has_a_name = _is_named(self._zone)
+        self._clock = SimulatedClock(instant_of(self._moment(at)), self._zone, self._dice)
+        self._idle_looks = idle_looks
+        self._clock.put_off = self._put_off
+        self._given_store = store
+        self._folder: str | None = None
+        self._identifiers = count(1)
+        self._host = Host(
+            clock=self._clock,
+            new_identifier=lambda: f"{next(self._identifiers):032x}",
+            new_pool=lambda size: SeededPool(size, self._dice),
+            default_threads=_THREADS,
+            new_worker=self._new_worker,
+            eager=False,
+            audit=self._audit,
+        )
+        self._schedulers: list[Scheduler] = []
+        self._inside = False
+        self._passing = False
+        self._callbacks_only_sleep = False
+        """A promise that `duly simulate` makes for its stand-ins: while they sleep, the host is known to be quiet."""
+        self._rest: Callable[[], Awaitable[None]] | None = None
+        """Waits until nothing on the event loop is ready, where that can be known; elsewhere it is found out."""
+        self._faults: list[str] = []  # what the monitor holds against the scheduler, until it is raised
+        self.events: list[Event] = []
+
+    async def __aenter__(self) -> "SimulatedHost":
+        if self._given_store is None:
+            self._folder = tempfile.mkdtemp(prefix="duly-simulated-")
+        self._inside = True
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.crash()
+        self._inside = False
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+        if kind is None:
+            self._complain()  # of what came after time had passed for the last time
+
+    # --- what there is -----------------------------------------------------------------------------------------------
+
+    @property
+    def now(self) -> datetime:
+        """The wall clock, in the host's zone."""
+        return as_datetime(self._clock.wall, self._zone)
+
+    def scheduler(self, store: str | Path | Store | None = None, **options: Any) -> Scheduler:
+        """A `Scheduler` on this host's clock and disk, with `Scheduler`'s own options but `clock`."""
+        if not self._inside:
+            raise RuntimeError("use the host as an async context manager: `async with SimulatedHost(...) as host:`")
+        if "clock" in options:
+            raise TypeError("a scheduler on a simulated host has the host's clock; leave `clock` out")
+        theirs = options.pop("on_event", None)
+        check_listener(theirs)
+
+        def on_event(event: Event) -> None:
+            if type(event) not in _POLLS:
+                self.events.append(event)
+            # Bounds are engineering targets: a test with a faulty store or a full pool may well miss one.
+            if isinstance(event, PropertyViolated) and BY_ID[event.property].kind is not PropertyKind.BOUNDED:
+                self._faults.append(f"{event.property} violated: {event.task_name or ''} {event.sentence} {event}")
+            if theirs is not None:
+                theirs(event)
+
+        options.setdefault("monitor", self._zone_has_a_name)
+        place = store if store is not None else self._store_place()
+        if isinstance(place, str | Path):
+            history = options.get("history", DEFAULT_HISTORY)
+            place = SqliteStore(place, history=history, worker=self._new_worker(), synchronous="OFF")
+        unheard = _POLLS if theirs is None else frozenset[type[Event]]()
+        scheduler = scheduler_on(self._host, place, unheard=unheard, on_event=on_event, **options)
+        self._schedulers.append(scheduler)
+        return scheduler
+
+    def _new_worker(self) -> Worker:
+        if self._dice is None:
+            return Inline()
+        return SeededWorker(self._dice, alive=self._clock.now)
+
+    def _store_place(self) -> str | Path | Store:
+        if self._given_store is not None:
+            return self._given_store
+        assert self._folder is not None
+        return Path(self._folder) / "duly.db"
+
+    # --- what happens ------------------------------------------------------------------------------------------------
+
+    async def advance(self, **duration: float) -> None:
+        """Let time pass, with `timedelta`'s keywords; everything due runs, and settles, at its own instant.
+
+        `advance()` of nothing lets the host settle.
+        """
+        await self._let_pass(_microseconds("advance", duration))
+
+    async def advance_to(self, when: str | datetime) -> None:
+        """Let time pass until the wall clock shows `when`."""
+        microseconds = instant_of(self._moment(when)) - self._clock.wall
+        if microseconds < 0:
+            raise ValueError(f"{when} is in the past of {self.now}; time passes forward, set_clock() moves it back")
+        await self._let_pass(microseconds)
+
+    async def jump(self, **duration: float) -> None:
+        """One leap of wall clock and passing time, as after a suspend or a freeze; then settle."""
+        microseconds = _microseconds("jump", duration)
+        await self._settle()
+        self._clock.pass_by(microseconds)
+        await self._settle()
+
+    async def set_clock(self, when: str | datetime) -> None:
+        """Set the wall clock, also back; no time passes, so a scheduler notices at its next look, within a minute."""
+        self._require_inside()
+        moment = instant_of(self._moment(when))
+        self._clock.want_looks_again()
+        self._clock.wall = moment
+        if not self._idle_looks:
+            for scheduler in self._schedulers:
+                if scheduler._loop is not None:
+                    scheduler._loop.wake.set()  # it may be asleep for longer than a minute
+        await self._settle()
+
+    async def sleep(self, seconds: float) -> None:
+        """For callbacks: work that takes this long, in passing time."""
+        self._require_inside()
+        if not seconds >= 0:
+            raise ValueError(f"sleep takes a number of seconds that is not negative, got {seconds!r}")
+        await self._clock.nap(int(seconds * MICROSECONDS))
+
+    async def crash(self) -> None:
+        """The process dies now: running callbacks vanish, nothing more is recorded, the disk keeps what was durable.
+
+        Schedulers made before are dead; `host.scheduler()` makes one as a new process would.
+        """
+        tasks = self._kill()
+        current = asyncio.current_task()
+        # Callbacks may resist their cancellation; a dead process does not wait for them.
+        for _ in range(_IDLE_ROUNDS):
+            if all(task.done() or task is current for task in tasks):
+                break
+            await breathe()
+
+    def _kill(self) -> list["asyncio.Task[Any]"]:
+        """The same, at this very step and from wherever it is called; returns what is left to fall silent."""
+        dead, self._schedulers = self._schedulers, []
+        tasks: list[asyncio.Task[Any]] = []
+        for scheduler in dead:
+            calls = list(scheduler._calls)
+            loop, scheduler._loop = scheduler._loop, None
+            if loop is not None:
+                tasks += loop.abandon()
+            else:
+                scheduler._store.abandon()
+            for call in calls:
+                call.cancel()
+            tasks += calls
+            scheduler.initialize = scheduler.stop = _dead  # type: ignore[assignment]  # that process is gone
+            scheduler._bind = _never  # type: ignore[method-assign]  # and with it calls that have not begun yet
+        return tasks
+
+    # --- how it is done ----------------------------------------------------------------------------------------------
+
+    async def _let_pass(self, microseconds: int) -> None:
+        self._require_inside()
+        if self._passing:
+            raise RuntimeError("time is passing already, for one at a time; work that takes time awaits host.sleep()")
+        self._passing = True
+        try:
+            goal = self._clock.passed + microseconds
+            await self._settle()
+            while (alarm := self._clock.next_alarm()) is not None and alarm <= goal:
+                self._clock.put_off_again()
+                if self._clock.next_alarm() != alarm:
+                    continue
+                self._clock.pass_by(max(0, alarm - self._clock.passed))
+                await self._settle()
+            self._clock.pass_by(max(0, goal - self._clock.passed))
+            await self._settle()
+            for _ in range(_IDLE_ROUNDS if self._rest is None else 0):
+                await breathe()  # the test's own tasks, too, hear of what has happened
+        finally:
+            self._passing = False
+
+    async def _settle(self) -> None:
+        """Wait until nothing of any scheduler is ready."""
+        self._require_inside()
+        if self._rest is not None:
+            await self._rest()
+            return self._complain()
+        idle = 0
+        for _ in range(_ROUNDS_MAX):
+            if all(_is_quiet(scheduler) for scheduler in self._schedulers) and not self._any_run_awake():
+                return self._complain()
+            before = self._clock.signs_of_life
+            await breathe()
+            idle = idle + 1 if self._clock.signs_of_life == before else 0
+            if idle >= _IDLE_ROUNDS:
+                return self._complain()
+        raise RuntimeError("the host does not settle: something runs on and on without any time passing")
+
+    def _any_run_awake(self) -> bool:
+        """Whether any run may have something to do now; one that lives leaves that open, unless it surely sleeps."""
+        runs = sum(each._loop.execution.open for each in self._schedulers if each._loop is not None)
+        return runs > 0 and not (self._callbacks_only_sleep and runs == len(self._clock.naps))
+
+    def _put_off(self, instant: int, wake: asyncio.Event) -> int:
+        """When a loop that wants to look at an instant has something to find; time is the host's, so it can know."""
+        for scheduler in self._schedulers:
+            loop = scheduler._loop
+            if loop is None or loop.wake is not wake or not loop.agenda.size:
+                continue
+            if instant < loop.agenda.minute_ends(self._clock.wall):
+                break  # a retry or a time limit, and not the end of a minute
+            if self._idle_looks and _leaves_a_mark(scheduler, loop):
+                break
+            looks = [] if (due := loop.agenda.next_due()) is None else [begin(due)]
+            if (timer := loop.agenda.next_timer()) is not None:
+                looks.append(timer)
+            if (deadline := loop.execution.next_deadline()) is not None:
+                looks.append(Instant(self._clock.wall + int((deadline - self._clock.elapsed()) * MICROSECONDS) + 1))
+            return max(instant, min(looks, default=instant))
+        return instant
+
+    def _audit(self, loop: Loop, decision: Decision) -> None:
+        """Hold a decision against the monitor's opinion, which comes from other code: they must be the same."""
+        monitor = loop.observer.monitor if loop.observer is not None else None
+        if monitor is None or loop.agenda.size > _AUDITED_TASKS_MAX:
+            return
+        chosen = {start.task.name for start in decision.starts}
+        # Some are put off to the next decision of this very look, behind those that are owed for longer.
+        put_off = {task.name for tasks in decision.younger.values() for task in tasks} - chosen
+        obliged = set(monitor.obligations(decision.at)) - put_off
+        if chosen - obliged or self._could_start(loop, decision, obliged - chosen):
+            self._faults.append(
+                f"at {self.now} the scheduler starts {sorted(chosen)}, and the monitor obliges it to {sorted(obliged)}"
+            )
+
+    def _could_start(self, loop: Loop, decision: Decision, left_out: set[str]) -> bool:
+        """Whether there was room for any of those that a decision left out."""
+        slots, started = loop.free_slots(), len(decision.starts)
+        # They stand behind some that were put off, or behind very many, and have their turn in the next one.
+        if decision.cut_short or decision.evaluated >= 2 * FIRST_CHUNK_STARTS:
+            return False
+        if slots.total is not None and started >= slots.total:
+            return False
+        on_threads = sum(start.task.kind is Kind.THREAD for start in decision.starts)
+        if slots.threads is None or on_threads < slots.threads:
+            return bool(left_out)
+        return any(task.name in left_out and task.kind is not Kind.THREAD for task in loop.agenda.tasks())
+
+    def _complain(self) -> None:
+        if self._faults:
+            faults, self._faults = self._faults, []
+            raise AssertionError("the scheduler is at odds with its specification:\n" + "\n".join(faults))
+
+    def _require_inside(self) -> None:
+        if not self._inside:
+            raise RuntimeError("use the host as an async context manager: `async with SimulatedHost(...) as host:`")
+
+    def _moment(self, when: str | datetime) -> datetime:
+        if isinstance(when, str):
+            try:
+                when = datetime.fromisoformat(when)
+            except ValueError as cause:
+                raise ValueError(f"not an ISO 8601 moment: {when!r} (for example 2024-03-31T01:50)") from cause
+        if not isinstance(when, datetime):
+            raise TypeError(f"a moment is ISO text or a datetime, got {type(when).__name__}")
+        return when.replace(tzinfo=self._zone) if when.tzinfo is None else when
+
+
+def _leaves_a_mark(scheduler: Scheduler, loop: Loop) -> bool:
+    """Whether anybody could tell that a loop looked, and found nothing due."""
+    heard = scheduler._trace or loop._sink.wants(PollStarted)
+    return heard or loop.execution.open > 0 or type(scheduler._store) is not SqliteStore
+
+
+def _is_quiet(scheduler: Scheduler) -> bool:
+    """Whether a scheduler, its runs aside, surely has nothing to do until time passes."""
+    if scheduler._calls:
+        return False
+    loop = scheduler._loop
+    if loop is None:
+        return True
+    return loop.parked and not loop.wake.is_set() and not loop.journal.busy
+
+
+async def _dead(*_: object) -> NoReturn:
+    _never()
+
+
+def _never() -> NoReturn:
+    raise RuntimeError("this scheduler died in host.crash(); make another with host.scheduler()")
+
+
+def _microseconds(verb: str, duration: dict[str, float]) -> int:
+    try:
+        microseconds = timedelta(**duration) // timedelta(microseconds=1)
+    except TypeError as cause:
+        raise TypeError(f"{verb}() takes timedelta's keywords, such as minutes=5: {cause}") from None
+    if microseconds < 0:
+        raise ValueError(f"{verb}() moves time forward; set_clock() moves the wall clock back")
+    return microseconds
+
+
+def _is_named(zone: tzinfo) -> bool:
+    """Whether a monitor can know the zone by its name; one that a test made up it cannot."""
+    try:
+        return zone_named(zone_name(zone)).utcoffset(datetime(2024, 7, 1)) == zone.utcoffset(datetime(2024, 7, 1))
+    except ValueError:
+        return False
+
+
+def _zone(tz: str | tzinfo) -> tzinfo:
+    if isinstance(tz, tzinfo):
+        return tz
+    if not isinstance(tz, str):
+        raise TypeError(f"tz is a zone name or a tzinfo, got {type(tz).__name__}")
+    try:
+        return ZoneInfo(tz)
+    except (ZoneInfoNotFoundError, ValueError) as cause:
+        raise ValueError(f"no such time zone: {tz!r} (for example Europe/Berlin)") from cause

@@ -1,0 +1,369 @@
+"""What the documentation shows of the command line, run again: `python -m tests.cli.pages` writes it anew.
+
+A page shows a session in a block marked `console`: commands after `$`, and what they print. Each block is replayed in a
+folder of its own, on a stage that fits its first command: a folder with targets alone, a scheduler that is running, one
+that was killed, or a store with the past of a week. What depends on the moment (times, lengths of time, numbers of
+processes) is compared by its form only; a line `…` stands for any lines.
+"""
+
+import asyncio
+import concurrent.futures
+import contextlib
+import functools
+import logging
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from datetime import timedelta
+from pathlib import Path
+from typing import NamedTuple
+
+from duly.testing import SimulatedHost
+from tests.cli.program import PATIENCE_SECONDS, ROOT, Service, Terminal, environment
+
+ZONE = "Europe/Berlin"
+PAGES = (ROOT / "README.md", ROOT / "docs" / "commands.md", ROOT / "docs" / "formal.md")
+_BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+_TASKS = """import asyncio
+import logging
+from datetime import timedelta
+
+attempts = 0
+
+
+async def heartbeat() -> None:
+    logging.getLogger("tasks").info("still here")
+
+
+async def sync_mirror() -> None:
+    global attempts
+    attempts += 1
+    await asyncio.sleep(0.2)
+    if attempts == 1:
+        raise ConnectionError("the mirror does not answer")
+    await {then}
+
+
+def rotate_logs() -> None: ...
+
+
+registrations = [
+    ("heartbeat", "* * * * *", heartbeat, timedelta(seconds=10)),
+    ("sync-mirror", "* * * * *", sync_mirror, timedelta(seconds={delay})),
+    ("rotate-logs", "30 4 * * *", rotate_logs, timedelta(minutes=1)),
+]
+"""
+_CHANGED = """from datetime import timedelta
+
+
+async def nothing() -> None: ...
+
+
+registrations = [
+    ("heartbeat", "* * * * *", nothing, timedelta(seconds=10)),
+    ("sync-mirror", "0,10,20,30,40,50 * * * *", nothing, timedelta(seconds=30)),
+    ("nightly-report", "30 5 * * *", nothing, timedelta(minutes=1)),
+]
+"""
+_WEEK = """from datetime import timedelta
+
+
+async def nothing() -> None: ...
+
+
+registrations = [
+    ("backup", "30 2 * * *", nothing, timedelta(minutes=10)),
+    ("rotate-logs", "0,15,30,45 * * * *", nothing, timedelta(seconds=30)),
+    ("report", "0 9 * * 1-5", nothing, timedelta(minutes=5)),
+]
+"""
+_CRONTAB = """MAILTO=root
+*/15 * * * *     /usr/local/bin/poll --fast
+30 2 * * mon-fri cd /srv/app && ./backup.sh
+@reboot          /usr/local/bin/warm-up
+"""
+
+
+# --- stages ----------------------------------------------------------------------------------------------------------
+
+
+def _write(folder: Path, then: str, delay: int = 1) -> None:
+    (folder / "tasks.py").write_text(_TASKS.format(then=then, delay=delay))
+    (folder / "changed.py").write_text(_CHANGED)
+    (folder / "broken.py").write_text("import os\n\nimport reqests\n")
+
+
+@contextlib.contextmanager
+def targets_alone(folder: Path) -> Iterator[None]:
+    """Nothing has run yet."""
+    _write(folder, "asyncio.sleep(0.8)")
+    yield
+
+
+@contextlib.contextmanager
+def a_mirror_that_failed(folder: Path) -> Iterator[None]:
+    """A scheduler is running, and a retry is pending."""
+    _write(folder, "asyncio.sleep(0)", delay=300)
+    with Service("tasks.py", "--store", "state.db", folder=folder, TZ=ZONE) as service:
+        service.expect("TaskRunFailed", taskName="sync-mirror")
+        yield
+
+
+@contextlib.contextmanager
+def a_mirror_that_runs(folder: Path) -> Iterator[None]:
+    """A scheduler is running, and so is a task of it."""
+    _write(folder, "asyncio.Event().wait()")
+    with Service("tasks.py", "--store", "state.db", "--trace", folder=folder, TZ=ZONE) as service:
+        service.expect("TaskRunStarted", taskName="sync-mirror", cause="retry")
+        yield
+
+
+@contextlib.contextmanager
+def a_scheduler_that_was_killed(folder: Path) -> Iterator[None]:
+    """In the middle of a run."""
+    with a_mirror_that_runs(folder):
+        pass
+    yield
+
+
+@contextlib.contextmanager
+def a_week_long_ago(folder: Path) -> Iterator[None]:
+    """The past of a store, always the same: failures, a repeated hour, a night without a scheduler; and traced."""
+    (folder / "tasks.py").write_text(_WEEK)
+    (folder / "crontab.txt").write_text(_CRONTAB)
+    (folder / "examples").symlink_to(ROOT / "examples")
+    for path in Path(_week().name).iterdir():
+        shutil.copy2(path, folder)
+    yield
+
+
+@functools.cache
+def _week() -> "tempfile.TemporaryDirectory[str]":
+    """A folder with that store, lived through once."""
+    folder = tempfile.TemporaryDirectory(prefix="duly-week-")
+    logger = logging.getLogger("duly")
+    disabled, logger.disabled = logger.disabled, True  # it is about failures, and they are expected
+    try:
+        with concurrent.futures.ThreadPoolExecutor(1) as apart:  # whether an event loop is running here, or not
+            apart.submit(asyncio.run, _live_through_it(Path(folder.name) / "state.db")).result()
+    finally:
+        logger.disabled = disabled
+    return folder
+
+
+async def _live_through_it(store: Path) -> None:
+    async with SimulatedHost("2025-10-23T12:00", ZONE, store=store) as host:
+        numbers = {"sync-mirror": 0, "backup": 0}
+
+        async def sync_mirror() -> None:
+            numbers["sync-mirror"] += 1
+            number = numbers["sync-mirror"]
+            await host.sleep(1 + number * 7 % 5 + number % 3 / 10)
+            if number % 11 in (7, 8):
+                raise ConnectionError("the mirror does not answer")
+
+        async def backup() -> None:
+            numbers["backup"] += 1
+            await host.sleep(75)
+            if numbers["backup"] == 5:
+                raise OSError("no space left on device")
+
+        tasks = [
+            ("backup", "30 2 * * *", backup, timedelta(minutes=10)),
+            ("sync-mirror", "0,10,20,30,40,50 * * * *", sync_mirror, timedelta(seconds=30)),
+        ]
+        scheduler = host.scheduler(trace=True)
+        await scheduler.initialize(tasks)
+        await host.advance(days=5, hours=12, seconds=5)
+        await scheduler.stop()
+        await host.jump(hours=8, minutes=15, seconds=15)
+        scheduler = host.scheduler(trace=True)
+        await scheduler.initialize(tasks)
+        await host.advance(hours=6)
+        await scheduler.stop()
+
+
+Stage = Callable[[Path], AbstractContextManager[None]]
+_STAGES: dict[str, Stage] = {
+    "run": targets_alone,
+    "plan": a_mirror_that_failed,
+    "status": a_mirror_that_runs,
+}
+
+
+def stage_of(block: str) -> Stage:
+    """What a block is replayed on: chosen by its first command, and by what it shows."""
+    if "ended without stopping" in block:
+        return a_scheduler_that_was_killed
+    found = re.search(r"duly (\w+)", block)
+    return _STAGES.get(found[1] if found else "", a_week_long_ago)
+
+
+# --- sessions --------------------------------------------------------------------------------------------------------
+
+
+class Step(NamedTuple):
+    """A command as it was typed, and what it printed."""
+
+    command: str
+    shown: str
+
+
+class Block(NamedTuple):
+    """A session that a page shows."""
+
+    page: Path
+    number: int
+    text: str
+
+    @property
+    def steps(self) -> list[Step]:
+        """Its commands, with what each of them printed."""
+        parts = re.split(r"^\$ ((?:.*\\\n)*.*)\n", self.text, flags=re.MULTILINE)
+        return [Step(*pair) for pair in zip(parts[1::2], parts[2::2], strict=True)]
+
+
+def blocks() -> list[Block]:
+    """Every session of every page."""
+    return [
+        Block(page, number, text)
+        for page in PAGES
+        for number, text in enumerate(_BLOCK.findall(page.read_text(encoding="utf-8")), 1)
+    ]
+
+
+def replay(block: Block, folder: Path) -> list[Step]:
+    """The same commands again, and what they print now."""
+    code = 0
+    steps: list[Step] = []
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(stage_of(block.text)(folder))
+        for command, _ in block.steps:
+            if command.endswith("&"):
+                stack.enter_context(_in_background(command, folder))
+                code, said = 0, ""
+            elif command.startswith("duly run"):
+                code, said = _until_ctrl_c(command, folder)
+            else:
+                code, said = _run(command, code, folder)
+            steps.append(Step(command, _as_elsewhere(said, folder)))
+    return steps
+
+
+def _environment() -> dict[str, str]:
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    return environment(TZ=ZONE, PATH=path, PYTHONIOENCODING="utf-8")
+
+
+def _run(command: str, before: int, folder: Path) -> tuple[int, str]:
+    done = subprocess.run(
+        ["/bin/sh", "-c", f"(exit {before})\n{command}"],
+        cwd=folder,
+        env=_environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
+    )
+    return done.returncode, done.stdout
+
+
+def _until_ctrl_c(command: str, folder: Path) -> tuple[int, str]:
+    with Terminal(*command.split()[1:], folder=folder, columns=200, TZ=ZONE, NO_COLOR="1") as terminal:
+        terminal.expect("sync-mirror  retry")
+        terminal.press("\x03")
+        code = terminal.end()
+    return code, terminal.shown.replace("\r\n", "\n")
+
+
+@contextlib.contextmanager
+def _in_background(command: str, folder: Path) -> Iterator[None]:
+    """`duly run ... > FILE &`: until it has said a few things, and then until the end of the session."""
+    log = folder / command.split(">")[1].strip(" &")
+    with subprocess.Popen(["/bin/sh", "-c", f"exec {command[:-1]}"], cwd=folder, env=_environment()) as process:
+        try:
+            while not log.exists() or log.read_text().count("\n") < 8:
+                assert process.poll() is None
+                time.sleep(0.02)
+            yield
+        finally:
+            process.terminate()
+
+
+def _as_elsewhere(said: str, folder: Path) -> str:
+    """As it would be on the machine that the pages speak of."""
+    said = said.replace(str(folder.resolve()), "/srv/app").replace(str(folder), "/srv/app")
+    return said.replace(f" on {platform.node()} ", " on vm ")
+
+
+# --- comparing -------------------------------------------------------------------------------------------------------
+
+_FORMS = (
+    (r"\^C(?=\d)", "^C "),  # the echo of Ctrl-C, right before the time that a line begins with
+    (r"[0-9a-f]{32}|[0-9a-f]{64}", "ID"),
+    (r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?([+-]\d\d:\d\d|Z)?", "TIME"),
+    (r"(\b(Mon|Tue|Wed|Thu|Fri|Sat|Sun) |\b\d{4}-\d\d-\d\d )?\b\d\d:\d\d(:\d\d)?\b", "TIME"),
+    (r"\bnow\b", "TIME"),
+    (r"\b\d{4}-\d\d-\d\d\b", "DATE"),
+    (r"\(\+0[12]:00\)", "(OFFSET)"),
+    (r"\b\d+(\.\d+)? (ms|s|min|h|d)( \d+ (ms|s|min|h))?\b", "LONG"),
+    (r", LONG ago", ""),
+    (r"\b[\d,]+ events\b", "N events"),
+    (r"(process|\"pid\":|\"runId\":) \d+", r"\1 N"),
+    (r"\b\d{9,}\b", "N"),
+    (r"(?<=[-\w] ) +| +$", ""),
+)
+
+
+def form(text: str) -> str:
+    """A text without what depends on the moment."""
+    for pattern, sign in _FORMS:
+        text = re.sub(pattern, sign, text, flags=re.MULTILINE)
+    return text
+
+
+def matches(shown: Step, said: Step) -> bool:
+    """Whether a page shows what was said. Of a run, which lasts until it is stopped, more may have been said."""
+    wanted, found = form(shown.shown).splitlines(), form(said.shown).splitlines()
+    if shown.command.startswith("duly run"):
+        rest = iter(found)
+        return all(line in rest for line in wanted)
+    pattern = "".join(r"(?:.*\n)*" if line == "…" else re.escape(line) + r"\n" for line in wanted)
+    return re.fullmatch(pattern, "".join(f"{line}\n" for line in found)) is not None
+
+
+def session(steps: list[Step]) -> str:
+    """As a page shows it."""
+    return "".join(
+        f"$ {command}\n{said}" + ("" if said.endswith("\n") or not said else "\n") for command, said in steps
+    )
+
+
+def main() -> None:
+    """Write what the commands print now into the pages, where that differs; a block with `…` stays as it is."""
+    for block in blocks():
+        if "\n…\n" in block.text:
+            continue
+        folder = Path(tempfile.mkdtemp(prefix="duly-page-"))
+        try:
+            steps = replay(block, folder)
+        finally:
+            shutil.rmtree(folder)
+        if not all(map(matches, block.steps, steps)):
+            page = block.page.read_text(encoding="utf-8")
+            written = page.replace(f"```console\n{block.text}```", f"```console\n{session(steps)}```")
+            block.page.write_text(written, "utf-8")
+            print(f"{block.page.name}, block {block.number}: written")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,246 @@
+"""The command line as a whole: help, version, suggestions, completion, codes, colour."""
+
+import json
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from importlib.metadata import version
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from duly.cli import output
+from duly.cli.app import COMMANDS
+from duly.cli.file_watch import pause
+from duly.cli.output import Exit
+from duly.cli.time_text import parse_duration, parse_moment, stretch
+from duly.clock import SystemClock
+from duly.core.moments import instant_of
+from tests.cli.program import ROOT, Terminal, ago, duly, environment, nothing, simulated
+
+
+@pytest.fixture
+async def folder(tmp_path: Path) -> Path:
+    """A folder with a store."""
+    async with simulated(tmp_path / "state.db", ago(minutes=1)) as host:
+        scheduler = host.scheduler()
+        await scheduler.initialize(
+            [("täglich", "0 0 1 1 *", nothing, timedelta(0)), ("jetzt", "* * * * *", nothing, timedelta(0))]
+        )
+        await host.advance(seconds=1)
+        await scheduler.stop()
+    return tmp_path
+
+
+def test_the_script_and_the_module_are_the_same_program(tmp_path: Path) -> None:
+    """`duly` and `python -m duly`."""
+    script = Path(sys.executable).with_name("duly")
+    said = subprocess.run([script, "--version"], capture_output=True, text=True, check=True, env=environment())
+    assert said.stdout == duly("--version", folder=tmp_path).out
+    assert said.stdout.startswith(f"duly {version('duly')} ")
+
+
+@pytest.mark.parametrize("missing", ["click", "rich"])
+def test_without_the_extra_it_says_what_to_install(missing: str, tmp_path: Path) -> None:
+    """One line, and no traceback."""
+    program = f"import sys; sys.modules[{missing!r}] = None; from duly.__main__ import main; main()"
+    said = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, env=environment(), cwd=tmp_path
+    )
+    assert said.returncode == 2
+    assert said.stderr == (
+        f'error: the command line of duly needs the package {missing}\nhint: pip install "duly[cli]"\n'
+    )
+
+
+def test_help_lists_every_command(tmp_path: Path) -> None:
+    """`duly --help` in the order of the table."""
+    listed = duly("--help", folder=tmp_path)
+    assert listed.code == 0
+    lines = listed.out.split("Commands:")[1].splitlines()
+    shown = [line.split()[0] for line in lines if line.startswith("  ") and not line.startswith("   ")]
+    assert shown[: len(COMMANDS)] == list(COMMANDS)
+
+
+@pytest.mark.parametrize(
+    "command", [*COMMANDS, "trace export", "import crontab", "import celery", "import apscheduler"]
+)
+def test_every_command_has_help_with_an_example_and_json(command: str, tmp_path: Path) -> None:
+    """`--help` with an example, and `--json`; groups leave the latter to their commands."""
+    text = duly(*command.split(), "--help", folder=tmp_path)
+    assert (text.code, text.err) == (0, "")
+    example = text.out.split("Example:")[1].split("Options:")[0]
+    assert f"duly {command}" in example
+    assert "--json" in text.out or "Commands:" in text.out
+
+
+def test_without_a_command_there_is_help_and_a_usage_code(tmp_path: Path) -> None:
+    """On standard error: a script that forgot its command must not take help for a result."""
+    said = duly(folder=tmp_path)
+    assert (said.code, said.out) == (2, "")
+    assert "Usage: duly" in said.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["stats"], "no such command: stats; did you mean status?"),
+        (["frobnicate"], "no such command: frobnicate; there are run, plan"),
+        (["status", "--stor", "x"], "--stor"),
+        (["--frob"], "--frob"),
+        (["status"], "Missing option '--store'"),
+        (["trace"], "Missing command"),
+        (["import"], "Missing command"),
+        (["history", "a", "b", "--store", "x"], "Got unexpected extra argument"),
+    ],
+)
+def test_wrong_usage_is_one_message_with_a_hint(arguments: list[str], message: str, tmp_path: Path) -> None:
+    """Exit code 2, one error, one hint, no traceback, nothing on standard output."""
+    said = duly(*arguments, folder=tmp_path)
+    assert (said.code, said.out) == (Exit.USAGE, "")
+    assert message in said.err
+    assert said.err.count("error:") == 1
+    assert said.err.count("hint:") == 1
+    assert "--help" in said.err
+
+
+def test_completion_knows_commands_and_options(folder: Path) -> None:
+    """Bash asks through the environment, as the documented line sets up."""
+    script = duly(folder=folder, _DULY_COMPLETE="bash_source")
+    assert "complete " in script.out
+    words = duly(folder=folder, _DULY_COMPLETE="bash_complete", COMP_WORDS="duly st", COMP_CWORD="1")
+    assert words.out.split() == ["plain,status"]
+    options = duly(folder=folder, _DULY_COMPLETE="bash_complete", COMP_WORDS="duly run --log-f", COMP_CWORD="2")
+    assert options.out.split() == ["plain,--log-format"]
+    values = duly(folder=folder, _DULY_COMPLETE="bash_complete", COMP_WORDS="duly run --log-format j", COMP_CWORD="3")
+    assert values.out.split() == ["plain,json"]
+
+
+@pytest.mark.parametrize(
+    ("words", "store", "expected"),
+    [
+        ("duly history --store state.db j", "", ["plain,jetzt"]),
+        ("duly explain ", "state.db", ["plain,jetzt", "plain,täglich"]),
+        ("duly explain --store state.db t", "", ["plain,täglich"]),
+        ("duly history ", "", []),
+        ("duly history ", "missing.db", []),
+        ("duly history ", "app.py", []),
+        ("duly next --tz europe/berl", "", ["plain,Europe/Berlin"]),
+        ("duly run ta", "", ["file,ta"]),
+        ("duly trace ", "", ["plain,export"]),
+        ("duly verify st", "", ["file,st"]),
+    ],
+)
+def test_completion_knows_tasks_zones_and_files(words: str, store: str, expected: list[str], folder: Path) -> None:
+    """Names of tasks from the store that is named already; silence where there is none, never an error."""
+    (folder / "app.py").write_text("no store")
+    number = str(len(words.split(" ")) - 1)
+    said = duly(folder=folder, _DULY_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD=number, DULY_STORE=store)
+    assert (said.out.split(), said.err) == (expected, "")
+
+
+def test_colour_only_on_a_terminal_and_not_against_no_color(folder: Path) -> None:
+    """A pipe gets plain text, a terminal colour, a terminal with NO_COLOR plain text."""
+    assert "\x1b[" not in duly("status", "--store", "state.db", folder=folder).out
+    with Terminal("status", "--store", "state.db", folder=folder) as terminal:
+        terminal.end()
+    assert "\x1b[" in terminal.shown
+    with Terminal("status", "--store", "state.db", folder=folder, NO_COLOR="1") as terminal:
+        terminal.end()
+    assert "\x1b[" not in terminal.shown
+
+
+def test_every_reading_command_has_json_with_a_head(folder: Path) -> None:
+    """The command, and the version of the shapes; in ASCII where the stream is, in UTF-8 elsewhere."""
+    for command in ("status", "history"):
+        document = duly(command, "--store", "state.db", "--json", folder=folder).json
+        assert (document["command"], document["format"]) == (command, 1)
+    ascii_only = duly("status", "--store", "state.db", "--json", folder=folder, PYTHONIOENCODING="ascii")
+    assert ascii_only.out.isascii()
+    assert "täglich" in [task["task"] for task in json.loads(ascii_only.out)["tasks"]]
+
+
+def test_the_store_may_come_from_the_environment(folder: Path) -> None:
+    """DULY_STORE, for those who operate one store."""
+    assert duly("history", folder=folder, DULY_STORE="state.db").code == 0
+
+
+def test_a_reader_that_has_enough_is_no_error_message(folder: Path) -> None:
+    """`duly history | head -1` says nothing on standard error."""
+    command = f"{sys.executable} -m duly history --store state.db --json | head -c 1"
+    said = subprocess.run(
+        ["/bin/sh", "-c", command], cwd=folder, env=environment(), capture_output=True, text=True, check=False
+    )
+    assert (said.stdout, said.stderr) == ("{", "")
+
+
+def test_the_documented_exit_codes_are_the_ones_in_use() -> None:
+    """One table in the code, one in the documentation, the same numbers."""
+    documented = (ROOT / "docs" / "commands.md").read_text()
+    for code in Exit:
+        assert f"| {code.value:<4} | {code.name:<11} |" in str(output.__doc__)
+        assert f"| {code.value} |" in documented
+
+
+# --- times -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2024-03-31T01:50", "2024-03-31T01:50:00+01:00"),
+        ("2024-03-31 12:00:30", "2024-03-31T12:00:30+02:00"),
+        ("2024-03-31", "2024-03-31T00:00:00+01:00"),
+        ("2024-10-27T02:30", "2024-10-27T02:30:00+02:00"),
+        ("2024-10-27T02:30+01:00", "2024-10-27T02:30:00+01:00"),
+        ("2024-03-31T00:00Z", "2024-03-31T01:00:00+01:00"),
+        ("01:50", "2024-04-01T01:50:00+02:00"),
+        ("9:05", "2024-04-01T09:05:00+02:00"),
+        ("now", "2024-04-01T12:00:00+02:00"),
+        ("2h", "2024-04-01T10:00:00+02:00"),
+        ("1d12h", "2024-03-30T23:00:00+01:00"),
+    ],
+)
+def test_moments_are_read_as_people_write_them(text: str, expected: str) -> None:
+    """In a zone, with an offset, of today, or ago: in time that passed, not on the wall clock."""
+    at = instant_of(datetime(2024, 4, 1, 12, 0, tzinfo=ZoneInfo("Europe/Berlin")))
+    assert parse_moment(text, ZoneInfo("Europe/Berlin"), at).isoformat() == expected
+
+
+@pytest.mark.parametrize("text", ["", "soon", "25:00", "2024-13-01", "3", "-2h", "2h ago", "99999999d"])
+def test_what_is_no_moment_is_refused(text: str) -> None:
+    """With a ValueError, which the command line turns into one message."""
+    with pytest.raises(ValueError):
+        parse_moment(text, UTC, instant_of(ago(minutes=0)))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [
+        (0, "0 ms"), (0.0124, "12 ms"), (0.9999, "1 s"), (3.25, "3.2 s"), (59.96, "1 min"), (61, "1 min 1 s"),
+        (3600, "1 h"), (3661, "1 h 1 min"), (90_000, "1 d 1 h"), (-5, "-5 s"),
+    ],
+)  # fmt: skip
+def test_lengths_of_time_are_short(seconds: float, shown: str) -> None:
+    """At most two units, rounded."""
+    assert stretch(seconds) == shown
+
+
+def test_durations_are_read_as_people_write_them() -> None:
+    """Numbers with units, added up; anything else is refused."""
+    assert parse_duration("1h30m") == timedelta(minutes=90)
+    assert parse_duration("1.5s") == timedelta(seconds=1.5)
+    assert parse_duration("250ms") == timedelta(milliseconds=250)
+    for text in ("", "5", "5x", "m5", "1 h", "9" * 400 + "d"):
+        with pytest.raises(ValueError):
+            parse_duration(text)
+
+
+async def test_one_pause_after_the_other_takes_its_time() -> None:
+    """A clock sets the event it is given; were it used again, the second pause would be none."""
+    clock = SystemClock()
+    begun = clock.elapsed()
+    await pause(clock, 20_000)
+    await pause(clock, 20_000)
+    assert clock.elapsed() - begun >= 0.039

@@ -1,0 +1,109 @@
+"""Cron as it is written elsewhere, and its POSIX equivalent, or why there is none."""
+
+import pytest
+
+from duly import parse_cron
+from duly.cli.dialects import translate
+
+
+@pytest.mark.parametrize(
+    ("text", "posix"),
+    [
+        ("*/15 * * * *", "0,15,30,45 * * * *"),
+        ("5/10 * * * *", "5,15,25,35,45,55 * * * *"),
+        ("0 8-18/5 * * *", "0 8,13,18 * * *"),
+        ("0 0 1-30/7 * *", "0 0 1,8,15,22,29 * *"),
+        ("*/1 */1 * * *", "* * * * *"),
+        ("0 9 * * mon", "0 9 * * 1"),
+        ("0 9 * * MON-Friday", "0 9 * * 1-5"),
+        ("0 0 1 jan-mar *", "0 0 1 1-3 *"),
+        ("0 0 1 nov-feb *", "0 0 1 1,2,11,12 *"),
+        ("0 0 * * 7", "0 0 * * 0"),
+        ("0 0 * * 5-7", "0 0 * * 0,5,6"),
+        ("0 0 * * fri-sun", "0 0 * * 0,5,6"),
+        ("0 22-2 * * *", "0 0-2,22,23 * * *"),
+        ("*,5 * * * *", "* * * * *"),
+        ("0 0 ? * 1", "0 0 * * 1"),
+        ("@yearly", "0 0 1 1 *"),
+        ("@Daily", "0 0 * * *"),
+        (" @hourly ", "0 * * * *"),
+        ("@weekly", "0 0 * * 0"),
+        ("30 2 * * 1-5", "30 2 * * 1-5"),
+    ],
+)
+def test_what_has_an_equivalent(text: str, posix: str) -> None:
+    """Common non-POSIX forms, and the POSIX text that means the same."""
+    found = translate(text)
+    assert found is not None
+    assert found.posix == posix
+    assert not found.obstacles
+    assert parse_cron(posix)
+
+
+@pytest.mark.parametrize(
+    ("text", "posix"),
+    [
+        ("0 0 12 * * *", "0 12 * * *"),
+        ("0 0 12 ? * 2", "0 12 * * 1"),  # Quartz: Sunday is 1
+        ("0 0 12 ? * MON-FRI", "0 12 * * 1-5"),
+        ("0 12 ? * 2-6 *", "0 12 * * 1-5"),  # EventBridge: the year comes last
+        ("0 0 12 * * 2", "0 12 * * 2"),  # Spring: Sunday is 0
+        ("0 0 12 ? * 7 *", "0 12 * * 6"),
+    ],
+)
+def test_six_and_seven_fields_lose_those_that_say_nothing(text: str, posix: str) -> None:
+    """Where '?' stands tells which field is which, and how weekdays are numbered; all of it is told."""
+    found = translate(text)
+    assert found is not None
+    assert found.posix == posix
+    assert found.rewritten
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "reason"),
+    [
+        ("0 0 L * *", "L", "last day of a month"),
+        ("0 0 LW * *", "LW", "nearest working day"),
+        ("0 0 15W * *", "15W", "nearest working day"),
+        ("0 0 * * 5L", "5L", "last of a weekday"),
+        ("0 0 * * 1#2", "1#2", "use the days 8-14"),
+        ("H 3 * * *", "H", "choose a value"),
+        ("0~30 3 * * *", "0~30", "random"),
+        ("@reboot", "@reboot", "no time"),
+        ("@every 1h", "@every 1h", "wall clock"),
+        ("*/10 * * * * *", "*/10", "grain is the minute"),
+        ("0 0 12 1 1 ? 2030", "2030", "every year"),
+        ("0 0 */2 * 1", "*/2", "Vixie"),
+        ("0 0 1 * */2", "*/2", "Vixie"),
+    ],
+)
+def test_what_has_none_says_so_and_where(text: str, place: str, reason: str) -> None:
+    """No equivalent is shown where none means the same: not even a near one."""
+    found = translate(text)
+    assert found is not None
+    assert found.posix is None
+    [obstacle] = found.obstacles
+    assert text[obstacle.begin : obstacle.end] == place
+    assert reason in obstacle.text
+
+
+@pytest.mark.parametrize(
+    "text", ["", "foo", "70 * * * *", "* * * *", "*/0 * * * *", "0 0 * * fry", "0 0 30 2 *", "1-2-3 * * * *"]
+)
+def test_what_is_wrong_everywhere_is_no_dialect(text: str) -> None:
+    """Then the parser's own reason is all there is to say."""
+    assert translate(text) is None
+
+
+def test_a_step_over_every_day_restricts_nothing_and_a_full_range_does() -> None:
+    """SPEC 6.2: only a bare '*' leaves the other day field alone; '*/1' is one, '1-7' is none."""
+    found, full = translate("0 0 */1 * 1"), translate("0 0 1 * 1-7")
+    assert found is not None
+    assert full is not None
+    assert found.posix == "0 0 * * 1"
+    assert full.posix == "0 0 1 * 0-6"
+
+
+def test_a_text_of_any_length_is_answered_at_once() -> None:
+    """SPEC 6.1: input of any length fails fast."""
+    assert translate("*/5," * 1_000_000 + "1 * * * *") is None

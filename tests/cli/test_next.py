@@ -1,0 +1,113 @@
+"""`duly next`: coming starts, and what daylight saving does to them."""
+
+from datetime import datetime
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from duly import parse_cron
+from duly.cli.commands.next import coming, told_leap
+from tests.cli.program import duly, write_target
+
+BERLIN = ZoneInfo("Europe/Berlin")
+
+
+def test_a_skipped_minute_is_told_where_it_would_have_been() -> None:
+    """SPEC 2.2: it does not exist, nothing runs for it."""
+    found = coming(None, parse_cron("30 2 * * *"), datetime(2024, 3, 30, tzinfo=BERLIN), 2)
+    assert [start.isoformat() for start in found.starts] == ["2024-03-30T02:30:00+01:00", "2024-04-01T02:30:00+02:00"]
+    [leap] = found.leaps
+    assert leap.minutes == (datetime(2024, 3, 31, 2, 30),)
+    assert told_leap(leap).plain == (
+        "  Sun 2024-03-31 02:30 does not exist: clocks go forward from 02:00 to 03:00, nothing runs for it"
+    )
+
+
+def test_a_repeated_minute_is_due_the_first_time_only() -> None:
+    """SPEC 2.3: fold 0, for every expression."""
+    found = coming(None, parse_cron("30 * * * *"), datetime(2024, 10, 27, 2, tzinfo=BERLIN), 2)
+    assert [start.isoformat() for start in found.starts] == ["2024-10-27T02:30:00+02:00", "2024-10-27T03:30:00+01:00"]
+    [leap] = found.leaps
+    assert "02:30 occurs twice: clocks go back from 03:00 to 02:00, due the first time only" in told_leap(leap).plain
+
+
+def test_a_day_that_a_zone_left_out() -> None:
+    """Samoa crossed the date line: 2011-12-30 does not exist."""
+    found = coming(None, parse_cron("0 12 30 12 *"), datetime(2011, 12, 1, tzinfo=ZoneInfo("Pacific/Apia")), 1)
+    assert found.starts[0].year == 2012
+    assert "from 2011-12-30 00:00 to 2011-12-31 00:00" in told_leap(found.leaps[0]).plain
+
+
+def test_leaps_that_touch_nothing_are_not_told() -> None:
+    """A note stands only where it matters."""
+    assert coming(None, parse_cron("0 12 * * *"), datetime(2024, 3, 30, tzinfo=BERLIN), 5).leaps == ()
+
+
+def test_the_moment_given_is_part_of_what_comes_also_in_a_second_copy() -> None:
+    """--from a due minute shows it; from its second copy, the next day."""
+    minute = datetime(2024, 10, 27, 2, 30, tzinfo=BERLIN)
+    expression = parse_cron("30 2 * * *")
+    assert coming(None, expression, minute, 1).starts[0].isoformat() == "2024-10-27T02:30:00+02:00"
+    assert coming(None, expression, minute.replace(fold=1), 1).starts[0].isoformat() == "2024-10-28T02:30:00+01:00"
+
+
+def test_a_thousand_leap_years_take_no_longer_than_their_starts() -> None:
+    """Follows the expression, not the calendar; and where that ends, so do the starts."""
+    found = coming(None, parse_cron("0 0 29 2 *"), datetime(2024, 1, 1, tzinfo=BERLIN), 1000)
+    assert len(found.starts) == 1000
+    assert len(coming(None, parse_cron("0 0 29 2 *"), datetime(9990, 1, 1, tzinfo=BERLIN), 1000).starts) == 2
+
+
+def test_an_expression_at_the_command_line(tmp_path: Path) -> None:
+    """The words, the zone, one line for each start."""
+    done = duly("next", "30 2 * * 1-5", "-n", "3", "--from", "2024-03-29", "--tz", "Europe/Berlin", folder=tmp_path)
+    assert (done.code, done.err) == (0, "")
+    assert done.out.splitlines() == [
+        "30 2 * * 1-5  at 02:30 on weekdays Monday to Friday",
+        "  Europe/Berlin, from 2024-03-29 00:00",
+        "  Fri 2024-03-29 02:30 +01:00",
+        "  Mon 2024-04-01 02:30 +02:00",
+        "  Tue 2024-04-02 02:30 +02:00",
+    ]
+
+
+def test_a_target_task_by_task_and_merged(tmp_path: Path) -> None:
+    """EXPR_OR_TARGET."""
+    registrations = '[("a", "0 1 * * *", quick, timedelta(1)), ("b", "0 2 * * *", quick, timedelta(1))]'
+    target = write_target(tmp_path, registrations)
+    done = duly(
+        "next", target, "-n", "3", "--from", "2024-05-01", "--merged", "--json", folder=tmp_path, TZ="Europe/Berlin"
+    )
+    assert done.code == 0
+    assert [each["task"] for each in done.json["tasks"]] == ["a", "b"]
+    assert done.json["tasks"][1]["starts"][0] == "2024-05-01T02:00:00+02:00"
+    assert [(each["at"][8:13], each["task"]) for each in done.json["merged"]] == [
+        ("01T01", "a"),
+        ("01T02", "b"),
+        ("02T01", "a"),
+    ]
+    shown = duly("next", target, "-n", "2", "--from", "2024-05-01", "--merged", folder=tmp_path).out
+    assert [line.split()[-1] for line in shown.splitlines()[1:]] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["*/5 * * * *"], 2, "hint: write '0,5,10,15,20,25,30,35,40,45,50,55 * * * *'"),
+        (["nonsense"], 2, "TARGET is module:attribute"),
+        (["0 0 * * *", "--tz", "Europe/Berln"], 2, "did you mean Europe/Berlin?"),
+        (["0 0 * * *", "--from", "yesterday"], 2, "--from: 'yesterday' is not a moment"),
+        (["0 0 * * *", "-n", "0"], 2, "-n"),
+        (["missing.py"], 3, "no such file: missing.py"),
+    ],
+)
+def test_wrong_usage_gives_one_message_and_a_documented_code(
+    arguments: list[str], code: int, message: str, tmp_path: Path
+) -> None:
+    """One clear message on stderr, no traceback."""
+    done = duly("next", *arguments, folder=tmp_path)
+    assert (done.code, done.out) == (code, "")
+    assert message in done.err
+    assert done.err.count("error: ") == 1
+    assert "Traceback" not in done.err

@@ -1,0 +1,59 @@
+"""Every session that the documentation shows of the command line is what the program still prints."""
+
+from pathlib import Path
+
+import pytest
+
+from duly.cli.app import COMMANDS
+from tests.cli.pages import Block, Step, blocks, form, matches, replay, session
+
+ALL = blocks()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", ALL, ids=lambda block: f"{block.page.name}-{block.number}")
+def test_what_a_page_shows_is_what_is_printed(block: Block, tmp_path: Path) -> None:
+    """The same commands on the same stage; times by their form. `python -m tests.cli.pages` writes pages anew."""
+    said = ""
+    for attempt in ("first", "second", "third"):  # where a scheduler is running, a minute may begin meanwhile
+        folder = tmp_path / attempt
+        folder.mkdir()
+        try:
+            now = replay(block, folder)
+        except AssertionError as unexpected:
+            said = str(unexpected)
+            continue
+        if all(map(matches, block.steps, now)):
+            return
+        said = session(now)
+    pytest.fail(f"{block.page.name}, block {block.number}, is now:\n{said}", pytrace=False)
+
+
+@pytest.mark.parametrize("page", ["README.md", "commands.md"])
+def test_every_command_is_shown_with_its_output(page: str) -> None:
+    """The README shows each command with real output, and so does the reference."""
+    shown = {
+        step.command.split("duly ", 1)[1].split()[0]
+        for block in ALL
+        if block.page.name == page
+        for step in block.steps
+        if "duly " in step.command and step.shown
+    }
+    assert shown >= {*COMMANDS} - {"import"}
+    assert any("duly import" in block.text for block in ALL if block.page.name == page)
+
+
+def test_the_comparison_can_fail() -> None:
+    """Times, lengths and numbers of processes may differ, words and other numbers may not."""
+    assert form("since 02:25:14, 3.2 s ago") == form("since 13:00, 1 min 4 s ago")
+    assert form("^C04:03:37  duly") == form("^C15:07:42  duly")
+    assert agrees("a  b\n…\nz\n", "a  b\nc\nd\nz\n")
+    assert agrees("a\nz\n", "a\nb\nz\n", "duly run")
+    assert not agrees("a\nz\n", "a\nb\nz\n")
+    assert not agrees("healthy\n", "unhealthy\n")
+    assert not agrees("z\na\n", "a\nz\n", "duly run")
+    assert not agrees("4 tasks\n", "5 tasks\n")
+
+
+def agrees(shown: str, said: str, command: str = "duly status") -> bool:
+    return matches(Step(command, shown), Step(command, said))

@@ -1,0 +1,310 @@
+"""Stores are read as they are: live, crashed, copied or damaged, and never changed by it."""
+
+import fcntl
+import os
+import shutil
+import signal
+import sqlite3
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from duly.cli.holding import read_lock
+from duly.cli.output import Exit, Failure
+from duly.cli.reading import read_store, unknown_task
+from duly.stores.sqlite import schema
+from duly.stores.sqlite.lock import LockFile
+from tests.cli.program import Service, ago, duly, failing, fingerprint, forever, nothing, simulated, write_target
+
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> Path:
+    """A store that was used for some minutes and then stopped."""
+    path = tmp_path / "state.db"
+    async with simulated(path, ago(minutes=10)) as host:
+        scheduler = host.scheduler()
+        await scheduler.initialize([("good", "* * * * *", nothing, HOUR), ("bad", "* * * * *", failing, HOUR)])
+        await host.advance(minutes=2)
+        await scheduler.initialize([("good", "* * * * *", nothing, HOUR)])
+        await scheduler.stop()
+    return path
+
+
+def test_a_live_store_is_read_while_its_scheduler_runs(tmp_path: Path) -> None:
+    """The holder is alive and known by name; main file, log and lock stay as they are, and no file is added."""
+    write_target(tmp_path, '[("backup", "* * * * *", endless, timedelta(0))]')
+    with Service("tasks.py", "--store", "state.db", folder=tmp_path) as service:
+        service.expect("TaskRunStarted")
+        with service.frozen():
+            before = fingerprint(tmp_path)
+            snapshot = read_store(tmp_path / "state.db")
+            assert fingerprint(tmp_path) == before
+        assert "state.db-wal" in before
+    holder = snapshot.holder
+    assert (holder.alive, holder.pid) == (True, service.pid)
+    assert holder.since is not None
+    assert holder.last_poll is not None
+    assert holder.last_poll <= snapshot.at
+    assert [(task.name, task.running, task.interrupted) for task in snapshot.tasks] == [("backup", True, False)]
+    assert [(run.task, run.outcome) for run in snapshot.runs] == [("backup", "running")]
+    assert list(snapshot.schedulers) == [1]
+
+
+def test_after_a_kill_the_holder_is_dead_and_known(tmp_path: Path) -> None:
+    """The kernel released the lock; what was marked running is interrupted, before and after the next start."""
+    write_target(
+        tmp_path, '[("backup", "0 0 1 1 *", endless, timedelta(0)), ("now", "* * * * *", endless, timedelta(0))]'
+    )
+    with Service("tasks.py", "--store", "state.db", folder=tmp_path) as service:
+        service.expect("TaskRunStarted")
+        service.send(signal.SIGKILL)
+        service.end()
+    before = fingerprint(tmp_path)
+    snapshot = read_store(tmp_path / "state.db")
+    assert fingerprint(tmp_path) == before
+    assert (snapshot.holder.alive, snapshot.holder.pid) == (False, service.pid)
+    assert [task.interrupted for task in snapshot.tasks] == [False, True]
+    assert [run.outcome for run in snapshot.runs] == ["interrupted"]
+    # The next scheduler was told to wait: its store still names the run, which is nobody's.
+    write_target(tmp_path, '[("backup", "0 0 1 1 *", endless, timedelta(0))]')
+    with Service("tasks.py", "--store", "state.db", folder=tmp_path) as service:
+        service.expect("ProgramReady")
+        assert [task.name for task in read_store(tmp_path / "state.db").tasks] == ["backup"]
+
+
+async def test_an_interrupted_run_that_waits_is_not_running(tmp_path: Path) -> None:
+    """interrupted="wait": a living scheduler holds the store, and the record of the dead one's run still stands."""
+    path = tmp_path / "state.db"
+    async with simulated(path, ago(minutes=5)) as host:
+        tasks = [("long", "0 0 1 1 *", forever, HOUR), ("now", f"{host.now.minute} * * * *", forever, HOUR)]
+        await host.scheduler().initialize(tasks)
+        await host.advance(seconds=1)
+        await host.crash()
+        for history in (100, 0):
+            await host.scheduler(interrupted="wait", history=history).initialize(tasks)
+            snapshot = read_store(path)
+            assert snapshot.holder.alive
+            assert [(task.name, task.running, task.interrupted) for task in snapshot.tasks] == [
+                ("long", False, False),
+                ("now", False, True),
+            ]
+            assert len(snapshot.runs) == 1
+            assert snapshot.runs[0].outcome == "interrupted"
+            await host.crash()
+
+
+def test_a_stopped_store_is_read_without_any_helper_file(store: Path) -> None:
+    """No write-ahead log, no holder: the file stands still, and stands alone. Orphaned tasks stay in history."""
+    before = fingerprint(store.parent)
+    assert set(before) == {"state.db", "state.db.lock"}
+    snapshot = read_store(store)
+    assert fingerprint(store.parent) == before
+    assert [task.name for task in snapshot.tasks] == ["good"]
+    assert {run.task for run in snapshot.runs} == {"good", "bad"}
+    assert [each.name for each in snapshot.declarations if each.retired_at is not None] == ["bad"]
+    assert snapshot.history_begins == min(run.started_at for run in snapshot.runs)
+    assert (snapshot.holder.alive, snapshot.holder.pid) == (False, None)
+
+
+async def test_a_copy_with_its_log_but_without_its_index_is_read(tmp_path: Path) -> None:
+    """A backup of files: SQLite would have to create `-shm` beside it, so a private copy is read instead."""
+    path = tmp_path / "state.db"
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    async with simulated(path, ago(minutes=5)) as host:
+        await host.scheduler().initialize([("task", "* * * * *", nothing, HOUR)])
+        await host.advance(minutes=2)
+        for name in ("state.db", "state.db-wal"):
+            shutil.copyfile(tmp_path / name, copy / name)
+        expected = read_store(path)
+    before = fingerprint(copy)
+    snapshot = read_store(copy / "state.db")
+    assert fingerprint(copy) == before
+    assert snapshot.runs == expected.runs
+    assert snapshot.runs
+    assert snapshot.holder.last_poll is None
+
+
+def test_what_is_written_to_while_it_is_copied_is_copied_again(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the index cannot be shared, files are copied: a log of before and a file of after are no answer."""
+    connection = sqlite3.connect(store, isolation_level=None)
+    connection.execute("UPDATE meta SET value = 'Asia/Tokyo' WHERE key = 'zone'")
+    Path(f"{store}-shm").rename(f"{store}-hidden")
+    assert [run.task for run in read_store(store).runs]
+    copied: list[str] = []
+    copyfile = shutil.copyfile
+
+    def disturbed(source: str, target: str) -> None:
+        copyfile(source, target)
+        copied.append(source)
+        if len(copied) == 1:
+            connection.execute("BEGIN")
+            connection.execute("UPDATE meta SET value = 'Asia/Seoul' WHERE key = 'zone'")
+            connection.execute("DELETE FROM runs")
+            connection.execute("COMMIT")
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    monkeypatch.setattr(shutil, "copyfile", disturbed)
+    snapshot = read_store(store)
+    connection.close()
+    assert (str(snapshot.zone), snapshot.runs) == ("Asia/Seoul", [])
+    assert copied == [f"{store}-wal", str(store)] * 2
+
+
+def test_an_older_layout_is_read_and_left_as_it_is(store: Path) -> None:
+    """A scheduler migrates it when it takes over; a reader looks at a migrated copy in memory."""
+    expected = read_store(store)
+    connection = sqlite3.connect(store, isolation_level=None)
+    connection.execute("DROP TABLE trace")  # came with version 2
+    connection.execute("DROP TABLE segments")
+    connection.execute("PRAGMA user_version = 1")
+    connection.close()
+    before = fingerprint(store.parent)
+    snapshot = read_store(store)
+    assert fingerprint(store.parent) == before
+    assert (snapshot.tasks, snapshot.runs) == (expected.tasks, expected.runs)
+
+
+def test_links_and_odd_names_lead_to_the_store(store: Path) -> None:
+    """A link is followed to the file beside which the lock lies; a path may need quoting in a URI."""
+    odd = store.with_name("50% ? #1.db")
+    store.rename(odd)
+    store.with_name("state.db.lock").rename(str(odd) + ".lock")
+    link = store.with_name("link.db")
+    link.symlink_to(odd)
+    assert read_store(link).path == odd
+    assert read_store(link).holder.last_poll is not None
+
+
+# --- what cannot be read ---------------------------------------------------------------------------------------------
+
+
+def failure(path: Path) -> Failure:
+    before = fingerprint(path.parent) if path.parent.is_dir() else {}
+    with pytest.raises(Failure) as caught:
+        read_store(path)
+    assert (fingerprint(path.parent) if path.parent.is_dir() else {}) == before
+    return caught.value
+
+
+def test_what_is_no_store_is_named(store: Path) -> None:
+    """Missing (with a suggestion), a folder, empty, not a database, another program's, a newer duly's."""
+    folder = store.parent
+    missing = failure(folder / "stat.db")
+    assert (missing.message, missing.hint) == (f"no such store: {folder}/stat.db", f"did you mean {store}?")
+    assert "does not exist" in str(failure(folder / "nowhere" / "state.db").hint)
+    assert "is a folder" in failure(folder).message
+    (folder / "empty.db").touch()
+    assert "no scheduler has used this store yet" in failure(folder / "empty.db").message
+    (folder / "text.db").write_text("this is not a database " * 100)
+    assert "is not a database" in failure(folder / "text.db").message
+    foreign = sqlite3.connect(folder / "foreign.db")
+    foreign.execute("CREATE TABLE theirs (x)")
+    foreign.close()
+    assert "is a database of something else" in failure(folder / "foreign.db").message
+    connection = sqlite3.connect(store)
+    connection.execute(f"PRAGMA user_version = {schema.VERSION + 1}")
+    connection.close()
+    newer = failure(store)
+    assert f"has schema version {schema.VERSION + 1}, this duly reads up to {schema.VERSION}" in newer.message
+    assert newer.code is Exit.STORE
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        ("UPDATE states SET served_through = 'noon'", "Invalid type for field 'served_through'"),
+        ("DELETE FROM states", "0 states for 1 tasks"),
+        ("UPDATE tasks SET cron = 'at noon' WHERE retired_at IS NULL", "Invalid value for field 'cron'"),
+    ],
+)
+def test_a_record_that_duly_did_not_write_is_named(damage: str, message: str, store: Path) -> None:
+    """SPEC 5.5, with one clear message at the command line."""
+    connection = sqlite3.connect(store, isolation_level=None)
+    connection.execute(damage)
+    connection.close()
+    found = failure(store)
+    assert message in found.message
+    assert (found.code, found.hint is not None) == (Exit.STORE, True)
+
+
+def test_a_damaged_file_is_named_at_the_command_line(store: Path) -> None:
+    """One message, the documented code, no traceback."""
+    text = bytearray(store.read_bytes())
+    text[1024:] = b"\xff" * (len(text) - 1024)
+    store.write_bytes(text)
+    ended = duly("status", "--store", store, folder=store.parent)
+    assert (ended.code, ended.out) == (4, "")
+    assert "is damaged" in ended.err
+    assert "restore a backup" in ended.err
+    assert "Traceback" not in ended.err
+
+
+def test_an_unknown_task_gets_a_suggestion_or_a_list() -> None:
+    """A typing error is mended, anything else shown what there is."""
+    assert unknown_task("bakcup", ["backup", "report"]).hint == "did you mean backup?"
+    assert unknown_task("x", ["backup", "report"]).hint == "the store has backup, report"
+    many = str(unknown_task("x", [f"task-{n}" for n in range(20)]).hint)
+    assert many.endswith("and 12 more")
+    assert unknown_task("x", []).hint == "the store has no tasks"
+
+
+# --- the lock --------------------------------------------------------------------------------------------------------
+
+
+def test_looking_at_the_lock_creates_nothing_and_keeps_nothing(tmp_path: Path) -> None:
+    """No lock file: none afterwards. A free one: free afterwards. A held one: held, by whom it says."""
+    store = tmp_path / "state.db"
+    assert read_lock(store) == (False, None, None, None, None)
+    assert list(tmp_path.iterdir()) == []
+    lock = LockFile(str(store))
+    lock.acquire(ago(minutes=3))
+    held = read_lock(store)
+    assert (held.alive, held.pid) == (True, os.getpid())
+    lock.release()
+    assert read_lock(store).alive is False
+    lock.acquire(ago(minutes=3))
+    lock.release()
+
+
+def test_a_lock_file_with_nonsense_in_it_is_no_disaster(tmp_path: Path) -> None:
+    """The text is a courtesy; whether it is locked is what counts."""
+    path = tmp_path / "state.db.lock"
+    path.write_text('{"pid": "x", "since": 3}')
+    assert read_lock(tmp_path / "state.db")[:4] == (False, None, None, None)
+    path.write_bytes(b"\xff\xfe")
+    assert read_lock(tmp_path / "state.db").last_poll is not None
+
+
+def test_an_observer_does_not_keep_a_scheduler_from_starting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To see whether a holder lives, an observer shares the lock for a moment; who arrives waits for that moment."""
+    path = tmp_path / "state.db.lock"
+    path.write_text("{}")
+    observer = os.open(path, os.O_RDONLY)
+    fcntl.flock(observer, fcntl.LOCK_SH)
+    attempts: list[int] = []
+    flock = fcntl.flock
+
+    def counting(descriptor: int, operation: int) -> Any:
+        attempts.append(operation)
+        if len(attempts) == 10:
+            flock(observer, fcntl.LOCK_UN)
+        return flock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", counting)
+    lock = LockFile(str(tmp_path / "state.db"))
+    lock.acquire(ago(minutes=1))
+    lock.release()
+    os.close(observer)
+    assert len(attempts) >= 10
+
+
+def test_history_is_sorted_by_start(store: Path) -> None:
+    """A long run ends after shorter ones that began later; history tells starts in their order."""
+    starts = [run.started_at for run in read_store(store).runs]
+    assert starts == sorted(starts)
+    assert len(starts) == 6

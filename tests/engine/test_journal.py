@@ -1,0 +1,465 @@
+"""Group commit: what arrives during a write forms the next batch, and a fault of the store loses nothing."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
+from datetime import UTC, timedelta
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from duly.core.moments import Instant, Minute
+from duly.core.registration import read_registrations
+from duly.core.resolution import resolve
+from duly.core.task import Change, Correction, End, Grounds, Owed, Running, Start, Task, fail, grounds_for, succeed
+from duly.engine import journal as journal_module
+from duly.engine.journal import Granted, Journal
+from duly.engine.sink import Sink
+from duly.errors import StoreError
+from duly.events import Event, StoreFault, StoreRecovered
+from duly.stores import SqliteStore
+from duly.stores.port import Refusal, Replacement
+from duly.stores.sqlite.worker import Inline
+from tests.spec.helpers import ManualClock, history, rows, stored
+
+
+class Disk(SqliteStore):
+    """The embedded store, on a disk that can be slow, and can fail before or after it has written."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, worker=Inline(), synchronous="OFF")
+        self.ready = asyncio.Event()
+        self.ready.set()
+        self.faults: list[str] = []
+        self.refuses: set[int] = set()
+        self.attempts: list[tuple[int, list[Change]]] = []
+
+    async def write(
+        self, batch: Sequence[Change], number: int, trace: Sequence[tuple[Any, ...]] = ()
+    ) -> Sequence[Refusal]:
+        self.attempts.append((number, list(batch)))
+        await self.ready.wait()
+        fault = self.faults.pop(0) if self.faults else ""
+        if fault == "before":
+            raise StoreError("the disk is full", store=self.path)
+        await super().write(batch, number, trace)
+        if fault == "after":
+            raise StoreError("the disk is not sure", store=self.path)
+        return [Refusal(each, "not yours") for each in batch if isinstance(each, Start) and each.run in self.refuses]
+
+
+class WatchedClock(ManualClock):
+    """A clock that remembers how long it was asked to wait."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waits: list[float] = []
+
+    async def sleep_until(self, instant: int, wake: asyncio.Event) -> None:
+        self.waits.append((instant - self.now()) / 1_000_000)
+        await super().sleep_until(instant, wake)
+
+
+async def settle() -> None:
+    """Let everything that is ready have its turn."""
+    for _ in range(30):
+        await asyncio.sleep(0)
+
+
+class Bench:
+    """A journal on a store with a few tasks in it."""
+
+    def __init__(self, path: Path, tasks: list[Task], disk: Disk, clock: WatchedClock) -> None:
+        self.path = path
+        self.tasks = tasks
+        self.disk = disk
+        self.clock = clock
+        self.events: list[Event] = []
+        self.ended: list[list[str]] = []
+        self.may_start = True
+        self.more_starts = False
+        self.defect: Exception | None = None
+        self.journal = Journal(
+            disk,
+            clock,
+            Sink(clock, self.events.append),
+            first_number=100,
+            starts_allowed=lambda: self.may_start,
+            ended=self.end,
+            starts_follow=lambda: self.more_starts,
+        )
+
+    async def end(self, ends: Sequence[End]) -> None:
+        if self.defect is not None:
+            raise self.defect
+        assert all(stored(self.path, end.task.name)["run"] is None for end in ends), "durable first"
+        self.ended.append([end.task.name for end in ends])
+
+    def start(self, index: int, run: int) -> Start:
+        task, now = self.tasks[index], Instant(self.clock.now())
+        minute = Minute(now // 60_000_000 * 60)
+        grounds = grounds_for(task.state, Owed(minute, minute), now, minute)
+        assert grounds is not None
+        return Start(task, run, grounds)
+
+    def finish(self, start: Start, *, error: str | None = None) -> End:
+        """The start is durable, its callback has ended."""
+        grounds: Grounds = start.grounds
+        at = Instant(self.clock.now())
+        run: Running = grounds.after
+        if error is None:
+            start.task.state = succeed(run, at)
+            return End(start.task, start.run, grounds, at)
+        after = start.task.state = fail(run, at, start.task.delay)
+        return End(start.task, start.run, grounds, at, error, after.pending_retry_until, after.failures)
+
+    def running(self) -> set[str]:
+        """Which tasks the store calls running."""
+        found = rows(self.path, "SELECT name FROM tasks JOIN states USING (generation) WHERE run IS NOT NULL")
+        return {row["name"] for row in found}
+
+    def batches(self) -> list[list[str]]:
+        """What was written, batch by batch, attempts of the same number taken together."""
+        by_number = dict(self.disk.attempts)
+        return [[_word(change) for change in by_number[number]] for number in sorted(by_number)]
+
+
+def _word(change: Change) -> str:
+    return "correction" if isinstance(change, Correction) else f"{type(change).__name__.lower()} {change.task.name}"
+
+
+@pytest.fixture
+async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
+    path = tmp_path / "state.db"
+    disk, clock = Disk(path), WatchedClock()
+    now, numbers = Instant(clock.now()), count(1)
+    persisted = await disk.open("1" * 32, now)
+    declared = read_registrations([(f"t{n}", "* * * * *", settle, timedelta(seconds=5)) for n in range(6)])
+    *_, resolution = resolve(declared, {}, now=now, zone=UTC, new_generations=lambda: next(numbers))
+    await disk.replace(Replacement(resolution, None, "UTC", now), persisted.next_number)
+    bench = Bench(path, resolution.added, disk, clock)
+    writer = asyncio.create_task(bench.journal.run())
+    yield bench
+    writer.cancel()
+    with suppress(asyncio.CancelledError):
+        await writer
+    await disk.close()
+
+
+# --- group commit ----------------------------------------------------------------------------------------------------
+
+
+async def test_a_start_is_granted_when_it_is_durable(bench: Bench) -> None:
+    """SPEC 3.9: a start is durable before its callback begins."""
+    bench.disk.ready.clear()
+    answer = bench.journal.submit([bench.start(0, 1)])
+    await settle()
+    assert not answer.done()
+    assert bench.running() == set()
+    bench.disk.ready.set()
+    granted = await answer
+    assert granted is not None
+    assert [start.run for start in granted] == [1]
+    assert bench.running() == {"t0"}
+
+
+async def test_what_arrives_during_a_write_forms_the_next_batch(bench: Bench) -> None:
+    """Architecture: the batch is whatever gathered during the last commit; latency stays one commit."""
+    first = await bench.journal.commit([bench.start(0, 1), bench.start(1, 2)])
+    assert first is not None
+    bench.disk.ready.clear()
+    second = bench.journal.submit([bench.start(2, 3)])
+    await settle()
+    for start in first:
+        bench.journal.record(bench.finish(start))
+    third = bench.journal.submit([bench.start(3, 4)])
+    fourth = bench.journal.submit([bench.start(4, 5), bench.start(5, 6)])
+    await settle()
+    bench.disk.ready.set()
+    await asyncio.gather(second, third, fourth)
+    await settle()
+    assert bench.batches() == [
+        ["start t0", "start t1"],
+        ["start t2"],
+        ["end t0", "end t1", "start t3", "start t4", "start t5"],
+    ]
+    assert bench.ended == [["t0", "t1"]]
+    assert bench.running() == {"t2", "t3", "t4", "t5"}
+
+
+async def test_ends_come_before_starts_in_a_batch(bench: Bench) -> None:
+    """SPEC 3.9: an end is durable before the task may start again."""
+    granted = await bench.journal.commit([bench.start(0, 1)])
+    assert granted is not None
+    bench.disk.ready.clear()
+    other = bench.journal.submit([bench.start(1, 2)])
+    await settle()
+    ending = bench.finish(granted[0])
+    again = bench.journal.submit([bench.start(0, 3)])
+    bench.journal.record(ending)
+    bench.disk.ready.set()
+    await asyncio.gather(other, again)
+    assert bench.batches()[-1] == ["end t0", "start t0"]
+    assert stored(bench.path, "t0")["run"] == 3
+
+
+async def test_ends_are_told_once_they_are_durable_with_what_they_came_to(bench: Bench) -> None:
+    """SPEC 3.4: success clears the retry, failure arms it; history hears of both."""
+    granted = await bench.journal.commit([bench.start(0, 1), bench.start(1, 2)])
+    assert granted is not None
+    bench.clock.advance(2)
+    bench.journal.record(bench.finish(granted[0]))
+    bench.journal.record(bench.finish(granted[1], error="it broke"))
+    await settle()
+    assert bench.ended == [["t0", "t1"]]
+    failed = stored(bench.path, "t1")
+    assert failed["pending_retry_until"] == bench.clock.now() + 5_000_000
+    assert (failed["failures"], stored(bench.path, "t0")["failures"]) == (1, 0)
+    assert [each["outcome"] for name in ("t0", "t1") for each in history(bench.path, name)] == ["success", "failure"]
+
+
+async def test_numbers_grow_by_one_with_each_batch(bench: Bench) -> None:
+    """Store port: the number identifies the call."""
+    for run in range(1, 4):
+        await bench.journal.commit([bench.start(run, run)])
+    assert [number for number, _ in bench.disk.attempts] == [100, 101, 102]
+    assert bench.journal.next_number() == 103
+
+
+async def test_ends_of_a_burst_are_written_with_the_starts_that_follow(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Architecture: one commit for both; but not for longer than a moment, for a crash would repeat those runs."""
+    monkeypatch.setattr(journal_module, "BURST_ENDS_MIN", 2)
+    monkeypatch.setattr(journal_module, "GATHERING_SECONDS_MAX", 600.0)
+    granted = await bench.journal.commit([bench.start(n, n + 1) for n in range(4)])
+    assert granted is not None
+    bench.more_starts = True
+    for start in granted[:2]:
+        bench.journal.record(bench.finish(start))
+    await settle()
+    assert bench.ended == []
+    await bench.journal.commit([bench.start(4, 5)])
+    assert bench.batches()[1:] == [["end t0", "end t1", "start t4"]]
+    monkeypatch.setattr(journal_module, "GATHERING_SECONDS_MAX", 0.0)
+    for start in granted[2:]:
+        bench.journal.record(bench.finish(start))
+    await settle()
+    assert bench.ended == [["t0", "t1"], ["t2", "t3"]]
+
+
+async def test_a_batch_is_bounded(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Architecture: many ends are written in several transactions, none of them long."""
+    monkeypatch.setattr(journal_module, "BATCH_CHANGES_MAX", 2)
+    granted = await bench.journal.commit([bench.start(n, n + 1) for n in range(5)])
+    assert granted is not None
+    for start in granted:
+        bench.journal.record(bench.finish(start))
+    await settle()
+    assert bench.ended == [["t0", "t1"], ["t2", "t3"], ["t4"]]
+    assert bench.running() == set()
+
+
+async def test_the_journal_is_busy_until_all_is_written_and_told(bench: Bench) -> None:
+    """SPEC 4.3: stop waits for ends to be recorded."""
+    granted = await bench.journal.commit([bench.start(0, 1)])
+    await settle()
+    assert granted is not None
+    assert not bench.journal.busy
+    bench.disk.ready.clear()
+    bench.journal.drained.clear()
+    bench.journal.record(bench.finish(granted[0]))
+    assert bench.journal.busy
+    await settle()
+    assert bench.journal.busy
+    assert not bench.journal.drained.is_set()
+    bench.disk.ready.set()
+    await asyncio.wait_for(bench.journal.drained.wait(), 10)
+    assert not bench.journal.busy
+    assert bench.ended == [["t0"]]
+
+
+async def test_a_start_that_the_store_refuses_is_not_granted(bench: Bench) -> None:
+    """Store port: a start is a claim that may be refused; the others are granted."""
+    bench.disk.refuses = {2}
+    granted = await bench.journal.commit([bench.start(n, n + 1) for n in range(3)])
+    assert granted is not None
+    assert [start.run for start in granted] == [1, 3]
+
+
+async def test_a_caller_that_is_gone_does_not_disturb_the_journal(bench: Bench) -> None:
+    """SPEC 4.3: what has begun is written, whoever waits for it."""
+    bench.disk.ready.clear()
+    caller = asyncio.create_task(bench.journal.commit([bench.start(0, 1)]))
+    await settle()
+    caller.cancel()
+    await asyncio.wait([caller])
+    bench.disk.ready.set()
+    assert await bench.journal.commit([bench.start(1, 2)]) is not None
+    assert bench.running() == {"t0", "t1"}
+
+
+async def test_a_defect_in_what_follows_an_end_does_not_end_the_journal(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    """SPEC 4.6: nothing ends the loop; what is not expected is logged."""
+    granted = await bench.journal.commit([bench.start(0, 1)])
+    assert granted is not None
+    bench.defect = ZeroDivisionError("a defect of ours")
+    bench.journal.record(bench.finish(granted[0]))
+    await settle()
+    bench.defect = None
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+    assert not bench.journal.busy
+    assert await bench.journal.commit([bench.start(1, 2)]) is not None
+
+
+# --- faults ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fault", ["before", "after"])
+async def test_a_failed_write_is_repeated_under_its_own_number(bench: Bench, fault: str) -> None:
+    """SPEC 4.6: reported, retried with backoff; and a commit that succeeded all the same is not applied twice."""
+    granted = await bench.journal.commit([bench.start(0, 1)])
+    assert granted is not None
+    bench.disk.faults = [fault, fault]
+    bench.journal.record(bench.finish(granted[0], error="it broke"))
+    await settle()
+    assert bench.ended == []
+    assert isinstance(bench.journal.fault, StoreError)
+    bench.clock.advance(0.1)
+    await settle()
+    bench.clock.advance(0.2)
+    await settle()
+    assert [number for number, _ in bench.disk.attempts] == [100, 101, 101, 101]
+    assert bench.ended == [["t0"]]
+    assert bench.journal.fault is None
+    assert len(history(bench.path, "t0")) == 1
+    assert stored(bench.path, "t0")["failures"] == 1
+
+
+async def test_a_fault_is_told_once_and_so_is_its_end(bench: Bench) -> None:
+    """StoreFault, StoreRecovered; however often it was tried in between."""
+    bench.disk.faults = ["before"] * 4
+    answer = bench.journal.submit([bench.start(0, 1)])
+    for _ in range(6):
+        await settle()
+        bench.clock.advance(10)
+    await answer
+    fault, recovered = bench.events
+    assert isinstance(fault, StoreFault)
+    assert (fault.operation, fault.error_type, fault.retry_in_ms) == ("write", "StoreError", 100)
+    assert "the disk is full" in fault.error
+    assert isinstance(recovered, StoreRecovered)
+    assert recovered.attempts == 5
+
+
+async def test_what_arrives_during_a_fault_waits_and_is_written_after_it(bench: Bench) -> None:
+    """SPEC 4.6: delays what waits for it, loses nothing, and keeps the order."""
+    bench.disk.faults = ["before"]
+    first = bench.journal.submit([bench.start(0, 1)])
+    await settle()
+    second = bench.journal.submit([bench.start(1, 2)])
+    await settle()
+    assert not first.done()
+    assert len(bench.disk.attempts) == 1
+    bench.clock.advance(0.1)
+    await asyncio.gather(first, second)
+    assert bench.batches() == [["start t0"], ["start t1"]]
+
+
+async def test_the_backoff_doubles_up_to_half_a_minute(bench: Bench) -> None:
+    """SPEC 4.6: retried with backoff, and not before it is over."""
+    waits = [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30, 30, 30]
+    bench.disk.faults = ["before"] * len(waits)
+    answer = bench.journal.submit([bench.start(0, 1)])
+    await settle()
+    for attempts, wait in enumerate(waits, 1):
+        assert len(bench.disk.attempts) == attempts
+        bench.clock.advance(wait - 0.01)
+        await settle()
+        assert len(bench.disk.attempts) == attempts
+        bench.clock.advance(0.02)
+        await settle()
+    assert answer.done()
+    assert bench.clock.waits == waits
+
+
+async def test_a_stop_hurries_the_journal(bench: Bench) -> None:
+    """SPEC 4.3: if ends cannot be stored, stop keeps trying: at once, and then every second."""
+    granted = await bench.journal.commit([bench.start(0, 1)])
+    assert granted is not None
+    bench.disk.faults = ["before"] * 9
+    bench.journal.record(bench.finish(granted[0]))
+    for _ in range(8):
+        await settle()
+        bench.clock.advance(bench.clock.waits[-1])
+    await settle()
+    assert bench.clock.waits[-1] == 25.6
+    bench.journal.hurry()
+    await settle()
+    assert bench.ended == [["t0"]], "not after 25.6 seconds, but now"
+    bench.disk.faults = ["before"] * 6
+    answer = bench.journal.submit([bench.start(1, 2)])
+    tries = len(bench.clock.waits)
+    while not answer.done():
+        await settle()
+        bench.clock.advance(1)
+    assert bench.clock.waits[tries:] == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
+
+
+# --- a stop overtakes ------------------------------------------------------------------------------------------------
+
+
+async def test_a_start_is_withdrawn_if_a_stop_comes_before_its_commit_begins(bench: Bench) -> None:
+    """SPEC 4.3: nothing starts after it was called."""
+    bench.disk.ready.clear()
+    begun = bench.journal.submit([bench.start(0, 1)])
+    await settle()
+    waiting = bench.journal.submit([bench.start(1, 2)])
+    bench.may_start = False
+    bench.disk.ready.set()
+    answers: list[Granted] = [await begun, await waiting]
+    assert [None if each is None else len(each) for each in answers] == [1, None]
+    assert bench.running() == {"t0"}
+    assert bench.batches() == [["start t0"]]
+
+
+async def test_a_start_whose_commit_had_begun_is_granted_also_after_a_fault(bench: Bench) -> None:
+    """SPEC 4.3: it may still enter its callback, counts as running, and stop waits for it."""
+    bench.disk.faults = ["after"]
+    begun = bench.journal.submit([bench.start(0, 1)])
+    await settle()
+    bench.may_start = False
+    bench.clock.advance(0.1)
+    granted = await begun
+    assert granted is not None
+    assert bench.running() == {"t0"}
+
+
+async def test_ends_and_corrections_are_written_during_a_stop(bench: Bench) -> None:
+    """SPEC 4.3: all running callbacks, whose ends are recorded; SPEC 2.5: a correction is no start."""
+    granted = await bench.journal.commit([bench.start(0, 1)])
+    assert granted is not None
+    bench.may_start = False
+    now = Instant(bench.clock.now() - 86_400_000_000)
+    bench.journal.record(bench.finish(granted[0]))
+    correction = bench.journal.submit([Correction(now, Minute(now // 60_000_000 * 60))])
+    refused = bench.journal.submit([bench.start(1, 2)])
+    assert await correction == []
+    assert await refused is None
+    await settle()
+    assert bench.batches()[-1] == ["end t0", "correction"]
+    assert bench.ended == [["t0"]]
+    assert stored(bench.path, "t0")["served_through"] == now // 60_000_000 * 60
+
+
+async def test_a_batch_of_nothing_but_withdrawn_starts_is_not_written(bench: Bench) -> None:
+    """SPEC 4.3: a stop leaves no trace of what never began."""
+    bench.may_start = False
+    assert await bench.journal.commit([bench.start(0, 1)]) is None
+    await settle()
+    assert bench.disk.attempts == []
+    assert not bench.journal.busy

@@ -1,0 +1,197 @@
+"""The trace that a scheduler leaves, and the monitor that shadows it: from the store to the verdict."""
+
+import io
+import sqlite3
+from collections.abc import Callable, Coroutine
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import duly
+from duly.events import PropertyViolated, TaskInterrupted
+from duly.formal.checking import Report, check
+from duly.formal.properties import Value
+from duly.stores import SqliteStore
+from duly.stores.sqlite import schema
+from duly.stores.sqlite.trace import Tracing, export
+from duly.stores.sqlite.worker import Inline
+from duly.testing import SimulatedHost
+
+Job = Callable[[], Coroutine[Any, Any, None]]
+HOURLY = "0 * * * *"
+DELAY = timedelta(minutes=1)
+
+
+def exported(path: Path, *, clean: bool = True) -> bytes:
+    """A store's trace in its exchange format."""
+    connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True, isolation_level=None)
+    try:
+        return b"".join(export(connection, clean=clean))
+    finally:
+        connection.close()
+
+
+def judged(path: Path, *, clean: bool = True) -> Report:
+    """What the checker says about it."""
+    return check(io.BytesIO(exported(path, clean=clean)))
+
+
+def values(report: Report) -> set[Value]:
+    return {verdict.value for verdict in report.verdicts.values()}
+
+
+async def quick() -> None:
+    """A callback that succeeds."""
+
+
+async def fail() -> None:
+    """A callback that does not."""
+    raise ValueError("no")
+
+
+async def a_day_with_everything(host: SimulatedHost, path: Path) -> None:
+    """Retries, long runs, threads, a crash, overriding, orphaning, clock steps, a refused initialize, a stop."""
+
+    async def long() -> None:
+        await host.sleep(100)
+
+    scheduler = host.scheduler(path, trace=True)
+    tasks: list[tuple[str, str, Callable[[], Any], timedelta]] = [
+        ("long", "* * * * *", long, DELAY),
+        ("fails", "0,30 * * * *", fail, timedelta(minutes=7)),
+        ("blocks", HOURLY, lambda: None, DELAY),
+    ]
+    await scheduler.initialize(tasks)
+    await host.advance(hours=2, minutes=20, seconds=30)
+    await host.crash()
+    await host.jump(hours=1)
+    scheduler = host.scheduler(path, trace=True, max_concurrency=2)
+    await scheduler.initialize(tasks)
+    await host.advance(minutes=30)
+    await scheduler.initialize([tasks[0], ("fails", HOURLY, fail, timedelta(0)), ("new", HOURLY, quick, DELAY)])
+    with pytest.raises(duly.RegistrationsNotArrayError):
+        await scheduler.initialize(None)  # type: ignore[arg-type]
+    await host.advance(hours=1)
+    await host.set_clock(host.now - timedelta(hours=2))
+    await host.advance(hours=1)
+    await host.set_clock(host.now - timedelta(hours=8))
+    await host.advance(hours=1)
+    await host.set_clock(host.now + timedelta(days=1))
+    await host.advance(minutes=10)
+    await scheduler.initialize([("new", HOURLY, quick, DELAY)])
+    await host.advance(hours=2)
+    await scheduler.stop()
+
+
+@pytest.mark.slow
+async def test_a_trace_of_a_day_with_everything_satisfies_every_property(tmp_path: Path) -> None:
+    """SPEC 7.6: the trace is the durable log, and the checker derives the rest itself."""
+    path = tmp_path / "traced.db"
+    async with SimulatedHost("2024-03-30T22:10:10", "Europe/Berlin") as host:
+        await a_day_with_everything(host, path)
+        assert any(isinstance(event, TaskInterrupted) for event in host.events)
+    report = judged(path)
+    assert values(report) == {Value.SATISFIED}, report.violations
+    assert (report.crashes, report.ended) == (1, True)
+    assert report.events > 500
+
+
+async def test_a_trace_is_off_by_default_and_one_that_was_interrupted_begins_anew(tmp_path: Path) -> None:
+    """A trace that does not reach up to now is no trace of now."""
+    path = tmp_path / "state.db"
+    async with SimulatedHost("2024-05-01T12:30", "Europe/Berlin") as host:
+        for trace in (True, False, True):
+            scheduler = host.scheduler(path, trace=trace)
+            await scheduler.initialize([("a", HOURLY, quick, DELAY)])
+            await host.advance(hours=2)
+            await scheduler.stop()
+            if not trace:
+                assert exported(path).count(b'"RS"') == 2  # what the first one left
+    report = judged(path)
+    assert values(report) == {Value.SATISFIED}, report.violations
+    assert exported(path).count(b'"BT"') == 1
+    assert b'"registers":{' in exported(path).splitlines()[0]
+
+
+async def test_a_segment_that_is_full_is_followed_by_one_that_can_be_checked_alone(tmp_path: Path) -> None:
+    """FORMAL A1: each begins with the registers and the hash of the one before; the oldest are dropped."""
+    path = tmp_path / "state.db"
+    store = SqliteStore(path, worker=Inline(), synchronous="OFF")
+    store.tracing = Tracing(segment_events=100, segments_kept=3)
+    async with SimulatedHost("2024-05-01T12:30", "Europe/Berlin") as host:
+        scheduler = host.scheduler(store, trace=True)
+        await scheduler.initialize([("a", "* * * * *", quick, DELAY), ("b", "0,7 * * * *", fail, DELAY)])
+        await host.advance(hours=6)
+        await scheduler.stop()
+    lines = exported(path).splitlines(keepends=True)
+    headers = [index for index, line in enumerate(lines) if line.startswith(b'{"trace"')]
+    assert len(headers) == 3
+    report = judged(path)
+    assert values(report) == {Value.SATISFIED}, report.violations
+    assert report.first_segment > 3
+    alone = check(io.BytesIO(b"".join(lines[headers[-1] :])))
+    assert values(alone) == {Value.SATISFIED}, alone.violations
+    edited = [line.replace(b'"cron"', b'"retry"') if index == 5 else line for index, line in enumerate(lines)]
+    edited = [*edited[:5], edited[5].replace(b"true", b"false").replace(b'"WK"', b'"WK" '), *edited[6:]]
+    if edited != lines:
+        with pytest.raises(duly.errors.TraceError):
+            check(io.BytesIO(b"".join(edited)))
+
+
+async def test_a_store_of_the_first_version_is_migrated_when_it_is_used(tmp_path: Path) -> None:
+    """Persisted formats carry a version: an older one is migrated, by the initialize() that first uses it."""
+    path = tmp_path / "old.db"
+    async with SimulatedHost("2024-05-01T12:30", "Europe/Berlin") as host:
+        scheduler = host.scheduler(path)
+        await scheduler.initialize([("a", HOURLY, quick, DELAY)])
+        await host.advance(hours=1)
+        await scheduler.stop()
+        connection = sqlite3.connect(path)
+        connection.executescript("DROP TABLE trace; DROP TABLE segments; PRAGMA user_version = 1;")
+        connection.close()
+
+        scheduler = host.scheduler(path, trace=True)
+        await scheduler.initialize([("a", HOURLY, quick, DELAY)])
+        await host.advance(hours=1)
+        await scheduler.stop()
+    connection = sqlite3.connect(path)
+    assert connection.execute("PRAGMA user_version").fetchone() == (schema.VERSION,)
+    assert connection.execute("SELECT count(*) FROM runs").fetchone() == (2,)
+    connection.close()
+    assert values(judged(path)) == {Value.SATISFIED}
+
+
+async def test_a_violation_is_told_as_an_event_at_error(tmp_path: Path) -> None:
+    """The monitor shadows the running scheduler; a forged start shows that it looks."""
+    host = SimulatedHost("2024-05-01T12:30", "Europe/Berlin")
+    async with host:
+        scheduler = host.scheduler()
+        await scheduler.initialize([("a", HOURLY, quick, DELAY)])
+        loop = scheduler._loop
+        assert loop is not None
+        loop.journal.note("RS", host._clock.now(), "a", 1, 99, "cron", 0)
+        with pytest.raises(AssertionError, match="S2 violated: a starts although nothing is owed"):
+            await host.advance(seconds=1)
+        (violation,) = [event for event in host.events if isinstance(event, PropertyViolated)]
+        assert (violation.name, violation.level, violation.property) == ("PropertyViolated", 40, "S2")
+        assert violation.fields["taskName"] == "a"
+
+
+async def test_a_zone_without_a_name_is_refused_by_a_trace(tmp_path: Path) -> None:
+    """The checker knows zones by their names; a clear error says what to do."""
+
+    class Nowhere(duly.clock.tzinfo):  # type: ignore[name-defined,misc]
+        def utcoffset(self, when: object) -> timedelta:
+            return timedelta(hours=1)
+
+        def dst(self, when: object) -> timedelta:
+            return timedelta(0)
+
+    async with SimulatedHost("2024-05-01T12:30", Nowhere()) as host:
+        with pytest.raises(duly.DulyError, match="needs a zone with a name"):
+            await host.scheduler(tmp_path / "state.db", trace=True).initialize([("a", HOURLY, quick, DELAY)])
+        await host.scheduler().initialize([("a", HOURLY, quick, DELAY)])
+        await host.advance(hours=1)
+        assert len([event for event in host.events if event.name == "TaskRunStarted"]) == 1

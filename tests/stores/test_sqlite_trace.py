@@ -1,0 +1,207 @@
+"""The end of a store's trace: what was cut or changed in the open segment is refused, whatever happens to the store."""
+
+import contextlib
+import hashlib
+import io
+import sqlite3
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from duly.core.moments import Instant
+from duly.errors import TraceError
+from duly.formal import Report, check
+from duly.formal.registers import Snapshot
+from duly.formal.trace import RE, RS, WK, Event, encode
+from duly.stores import SqliteStore
+from duly.stores.sqlite.schema import create
+from duly.stores.sqlite.trace import Tracing, export, line_of
+from duly.stores.sqlite.worker import Inline
+from duly.testing import SimulatedHost
+
+LAST = "(SELECT max(seq) FROM trace)"
+CUT = f"DELETE FROM trace WHERE seq = {LAST}"
+EDIT = f"UPDATE trace SET line = replace(line, 'RE', 'RS') WHERE seq < {LAST}"
+
+
+async def quick() -> None:
+    """A callback."""
+
+
+def change(path: Path, *statements: str) -> None:
+    """As somebody with sqlite3 would."""
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        for statement in statements:
+            connection.execute(statement)
+        connection.commit()
+
+
+def judged(path: Path) -> Report:
+    """The verdict on a store's trace; it was not stopped, as far as this knows."""
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        return check(io.BytesIO(b"".join(export(connection, clean=False))))
+
+
+async def live(path: Path, host: SimulatedHost, *, minutes: int, trace: bool = True, segment_events: int = 100) -> None:
+    """A scheduler comes, and goes."""
+    store = SqliteStore(path, worker=Inline(), synchronous="OFF")
+    store.tracing = Tracing(segment_events=segment_events, segments_kept=3)
+    scheduler = host.scheduler(store, trace=trace)
+    await scheduler.initialize([("a", "* * * * *", quick, timedelta(0))])
+    await host.advance(minutes=minutes)
+    await scheduler.stop()
+
+
+@pytest.mark.parametrize("damage", [CUT, EDIT])
+async def test_what_was_cut_or_changed_stays_so_when_the_next_scheduler_goes_on(tmp_path: Path, damage: str) -> None:
+    """Neither its rows nor a new segment make it good; a trace that begins anew is whole again."""
+    path = tmp_path / "state.db"
+    async with SimulatedHost("2024-05-01T12:30", "UTC") as host:
+        await live(path, host, minutes=10)
+        assert not judged(path).violated
+        change(path, damage)
+        await live(path, host, minutes=5)
+        with pytest.raises(TraceError, match=r"the trace was (cut: event \d+ is missing|changed in segment 1)"):
+            judged(path)
+        await live(path, host, minutes=120)  # the segment is full, and is not followed by another
+        with pytest.raises(TraceError, match=r"the trace was (cut: event \d+ is missing|changed in segment 1)"):
+            judged(path)
+        await live(path, host, minutes=120)
+        anew = judged(path)
+        assert not anew.violated
+        assert anew.events > 50
+
+
+async def test_the_end_is_taken_up_again_after_a_crash_and_in_each_new_segment(tmp_path: Path) -> None:
+    """It is the hash of the seal: of the header, and the lines in the order of their numbers."""
+    path = tmp_path / "state.db"
+    async with SimulatedHost("2024-05-01T12:30", "UTC") as host:
+        for _ in range(3):
+            scheduler = host.scheduler(path, trace=True)
+            await scheduler.initialize([("a", "* * * * *", quick, timedelta(0))])
+            await host.advance(minutes=7)
+            await host.crash()
+        await live(path, host, minutes=200)
+    assert judged(path).segments > 2
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        segment, first, header = connection.execute(
+            "SELECT segment, first, header FROM segments ORDER BY segment DESC"
+        ).fetchone()
+        rows = connection.execute("SELECT line FROM trace WHERE seq >= ? ORDER BY seq", (first,))
+        lines = [header, *(line for (line,) in rows)]
+        digest = hashlib.sha256("".join(f"{line}\n" for line in lines).encode()).hexdigest()
+        (kept,) = connection.execute("SELECT value FROM meta WHERE key = 'trace_end'").fetchone()
+    assert kept == f"{segment} {first + len(lines) - 2} {digest}"
+
+
+async def test_the_last_segment_is_missed_even_if_nothing_is_in_it_yet(tmp_path: Path) -> None:
+    """Its header is part of its end."""
+    path = tmp_path / "state.db"
+    async with SimulatedHost("2024-05-01T12:30", "UTC") as host:
+        await live(path, host, minutes=60)
+    last = "(SELECT max(segment) FROM segments)"
+    change(
+        path,
+        f"DELETE FROM trace WHERE seq >= (SELECT first FROM segments WHERE segment = {last})",
+        f"DELETE FROM segments WHERE segment = {last}",
+    )
+    with pytest.raises(TraceError, match="the trace was cut"):
+        judged(path)
+    connection = sqlite3.connect(":memory:")
+    with contextlib.closing(connection):
+        create(connection)
+        tracing = Tracing(segment_events=2)
+        tracing.begin(connection, "a test", Snapshot({}))
+        tracing.append(connection, [("WK", 1, 1), ("WK", 2, 2)])
+        assert b"".join(export(connection, clean=False)).count(b'"seal":"open"') == 2
+        connection.execute("DELETE FROM segments WHERE segment = 2")
+        with pytest.raises(TraceError, match="the trace was changed in segment 1, events 1 to 2"):
+            list(export(connection, clean=False))
+
+
+@given(st.text(), st.integers(0, 1 << 62), st.booleans(), st.sampled_from(["cron", "retry", "interrupted"]))
+def test_a_line_in_the_store_is_the_one_that_is_exchanged(task: str, number: int, ok: bool, cause: str) -> None:
+    """SPEC 7.6: canonical bytes, whatever a task is called; starts and ends are put together by hand."""
+    events: list[Event] = [
+        RE(number, Instant(number + 1), task, 2, number + 3, ok),
+        RS(number, Instant(number + 1), task, 2, number + 3, cause, 4),
+        WK(number, Instant(number + 1), 2),
+    ]
+    for event in events:
+        _, *fields = event
+        assert f"{line_of(number, (type(event).__name__, *fields))}\n".encode() == encode(event)
+
+
+def test_rows_of_a_transaction_that_came_to_nothing_are_no_part_of_the_end() -> None:
+    """The next one goes on from what is stored; also where there is more than is written at a time."""
+    with contextlib.closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        create(connection)
+        tracing = Tracing()
+        tracing.begin(connection, "a test", Snapshot({}))
+        for number in range(4):
+            connection.execute("BEGIN")
+            tracing.append(connection, [("WK", number, each) for each in range(6_000)])
+            connection.execute("ROLLBACK" if number % 2 else "COMMIT")
+        assert b"".join(export(connection, clean=False)).count(b"WK") == 12_000
+        tracing.append(connection, [("WK", 4, 0)])
+        exported = list(export(connection, clean=False))
+        assert exported[-2].startswith(b'["WK",12001,')
+        connection.execute("UPDATE trace SET line = replace(line, '0]', '1]') WHERE seq = 12001")
+        with pytest.raises(TraceError, match="events 1 to 12001"):
+            list(export(connection, clean=False))
+
+
+async def test_a_change_within_a_closed_segment_is_refused_by_the_export_itself(tmp_path: Path) -> None:
+    """At the line at which that segment begins."""
+    path = tmp_path / "state.db"
+    async with SimulatedHost("2024-05-01T12:30", "UTC") as host:
+        await live(path, host, minutes=60)
+    first = "(SELECT min(seq) FROM trace)"
+    change(path, f"UPDATE trace SET line = replace(line, 'T', 't') WHERE seq = {first}")
+    with pytest.raises(TraceError, match="Line 1: the trace was changed in segment 1"):
+        judged(path)
+
+
+async def test_a_trace_from_before_the_end_was_kept_is_accepted_and_has_one_from_its_next_segment_on(
+    tmp_path: Path,
+) -> None:
+    """The same version of the layout, so the same promise as before."""
+    path = tmp_path / "state.db"
+    async with SimulatedHost("2024-05-01T12:30", "UTC") as host:
+        await live(path, host, minutes=10)
+        change(path, "DELETE FROM meta WHERE key = 'trace_end'")
+        assert not judged(path).violated
+        await live(path, host, minutes=10)
+        assert not judged(path).violated
+        await live(path, host, minutes=60)
+        assert not judged(path).violated
+    change(path, CUT)
+    with pytest.raises(TraceError, match="the trace was cut"):
+        judged(path)
+
+
+async def test_a_trace_that_was_deleted_as_a_whole_begins_anew(tmp_path: Path) -> None:
+    """And the scheduler, whose store it is, does not mind."""
+    path = tmp_path / "state.db"
+    async with SimulatedHost("2024-05-01T12:30", "UTC") as host:
+        await live(path, host, minutes=10)
+        change(path, "DELETE FROM trace", "DELETE FROM segments")
+        await live(path, host, minutes=10)
+    report = judged(path)
+    assert not report.violated
+    assert report.events > 20
+
+
+async def test_an_interrupted_trace_is_still_held_to_its_end(tmp_path: Path) -> None:
+    """A scheduler that keeps none adds nothing, and takes nothing away."""
+    path = tmp_path / "state.db"
+    async with SimulatedHost("2024-05-01T12:30", "UTC") as host:
+        await live(path, host, minutes=10)
+        await live(path, host, minutes=10, trace=False)
+        assert not judged(path).violated
+        change(path, CUT)
+        with pytest.raises(TraceError, match="the trace was cut"):
+            judged(path)

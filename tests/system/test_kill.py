@@ -1,0 +1,109 @@
+"""`kill -9`: a program with a dozen tasks dies at random instants, and nothing but the last moment is lost."""
+
+import asyncio
+import json
+import math
+import shutil
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import require, soak_seconds
+from tests.programs import environment
+from tests.system.kill_chain import Chain, Nursery, Starter
+from tests.system.kill_faketime import FakedNursery, library
+from tests.system.record import record
+
+SIDE_BY_SIDE = 10
+CYCLES = 10
+
+
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Nursery]:
+    with Nursery() as nursery:
+        yield nursery
+
+
+def lives_of(nursery: Starter, folder: Path, seeds: range, cycles: int, *, until: float = math.inf) -> Counter[str]:
+    """Programs side by side, each killed so many times, and not again after `until`; they mostly wait."""
+
+    async def all_of_them() -> list[Chain]:
+        chains = [Chain(nursery, folder / str(seed), seed) for seed in seeds]
+        await asyncio.gather(*(chain.run(cycles, until=until) for chain in chains))
+        return chains
+
+    chains = asyncio.run(all_of_them())
+    verify(chains[0].store)
+    total: Counter[str] = Counter()
+    for chain in chains:
+        total += chain.counts
+    return total
+
+
+def verify(store: Path) -> None:
+    """What an operator would do: ask the command line."""
+    command = [sys.executable, "-m", "duly", "verify", "--no-bounds", "--json", str(store)]
+    asked = subprocess.run(command, env=environment(), capture_output=True, timeout=60, check=False)
+    assert asked.returncode == 0, (asked.stdout + asked.stderr).decode()
+    verdicts = json.loads(asked.stdout)
+    assert verdicts["ended"], verdicts
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(5))
+def test_killed_at_random_instants_nothing_durable_is_lost_and_nothing_runs_twice(
+    nursery: Nursery, tmp_path: Path, part: int
+) -> None:
+    """SPEC 3.2, 3.7, 3.9, S1, S2: the witness, the store, the trace and the checker agree after every death.
+
+    Five hundred deaths in all five parts. No run overlaps another of its task, every stretch of missed minutes is
+    served by one start, every interrupted run is restarted once and, from the second in a row on, after its wait.
+    """
+    counts = lives_of(nursery, tmp_path, range(part * SIDE_BY_SIDE, (part + 1) * SIDE_BY_SIDE), CYCLES)
+    record("kill", **counts)
+    assert counts["cycles"] == SIDE_BY_SIDE * CYCLES
+    # Otherwise nothing of interest has been killed.
+    assert counts["interrupted"] > SIDE_BY_SIDE
+    assert counts["resumed"] > SIDE_BY_SIDE
+    assert counts["stretches"] > SIDE_BY_SIDE
+
+
+@pytest.mark.slow
+def test_killed_on_a_clock_that_libfaketime_makes_fast_it_keeps_its_promises_all_the_same(tmp_path: Path) -> None:
+    """The same on the host's own clock and in interpreters of their own: what the seam promises, the system does."""
+    require("faketime", "apt-get install faketime")
+    preload = library()
+    assert preload is not None, "faketime is there, and its library is not"
+    nursery = FakedNursery(preload)
+    try:
+        counts = lives_of(nursery, tmp_path, range(1000, 1003), 4)
+    finally:
+        nursery.close()
+    record("kill under libfaketime", **counts)
+    assert counts["cycles"] == 12
+    assert counts["starts"] > 12
+
+
+@pytest.mark.soak
+def test_killed_for_hours_nothing_durable_is_lost_and_nothing_runs_twice(nursery: Nursery, tmp_path: Path) -> None:
+    """The same, for as long as the soak goes on, with longer lives of each store and other seeds each time.
+
+    However short that is, each program is killed once.
+    """
+    until = time.monotonic() + soak_seconds()
+    folder = tmp_path / "lives"
+    total: Counter[str] = Counter()
+    seed = int(time.time()) * 1000
+    while time.monotonic() < until:
+        print("seed", seed)
+        folder.mkdir()
+        total += lives_of(nursery, folder, range(seed, seed + SIDE_BY_SIDE), 4 * CYCLES, until=until)
+        shutil.rmtree(folder)  # in a night there would be thousands of stores
+        seed += SIDE_BY_SIDE
+    record("kill (soak)", **total)
+    assert total["cycles"] >= SIDE_BY_SIDE
