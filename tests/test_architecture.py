@@ -18,24 +18,29 @@ PACKAGE = Path(__file__).parent.parent / "src" / "duly"
 # --- the rules ----------------------------------------------------------------------------------------------
 
 # A layer may import itself and what stands here. cli -> testing -> engine -> stores -> core -> words;
-# formal reads core, and everything that acts may carry its trace.
+# formal reads core, and everything that acts may carry its trace. insight knows of stores no more than their port.
 LAYERS: dict[str, set[str]] = {
     "words": set(),  # errors and events do not even import each other
     "core": {"core", "words"},
     "formal": {"formal", "core", "words"},
-    "stores": {"stores", "formal", "core", "words"},
-    "engine": {"engine", "stores", "formal", "core", "words"},
-    "testing": {"testing", "engine", "stores", "formal", "core", "words"},
-    "cli": {"cli", "testing", "engine", "stores", "formal", "core", "words"},
+    "port": {"port", "formal", "core", "words"},
+    "stores": {"stores", "port", "formal", "core", "words"},
+    "engine": {"engine", "stores", "port", "formal", "core", "words"},
+    "insight": {"insight", "port", "core", "words"},
+    "testing": {"testing", "engine", "stores", "port", "formal", "core", "words"},
+    "cli": {"cli", "insight", "testing", "engine", "stores", "port", "formal", "core", "words"},
 }
 
 # The checker derives what is due by itself: with the scheduler's arithmetic it would confirm its mistakes.
 FORBIDDEN_BETWEEN = {("formal", "duly.core.occurrences")}
 
-PURE_LAYERS = {"core", "formal"}
+PURE_LAYERS = {"core", "formal", "insight"}
 FORBIDDEN_IN_PURE_LAYERS = {
     "asyncio", "logging", "os", "random", "socket", "sqlite3", "subprocess", "threading", "time", "uuid",
 }  # fmt: skip
+
+# The packages of the command line: what it shows is computed without them.
+FOR_THE_TERMINAL = {"click", "rich"}
 
 # What the outside world can vary reaches duly through few doors; these names lead through them.
 DOORS = {
@@ -112,7 +117,9 @@ def layer(module_name: str) -> str:
     match module_name.split("."):
         case ["duly", "errors" | "events"]:
             return "words"
-        case ["duly", "core" | "formal" | "stores" | "testing" | "cli" | "engine" as folder, *_]:
+        case ["duly", "stores", "port"]:
+            return "port"
+        case ["duly", "core" | "formal" | "stores" | "insight" | "testing" | "cli" | "engine" as folder, *_]:
             return folder
         case ["duly", "__main__"]:
             return "cli"
@@ -156,6 +163,16 @@ def impure_imports(module: Module) -> list[str]:
         module.violation(line, f"{name} is imported, but {layer(module.name)} is pure")
         for line, name in imports(module)
         if name.split(".")[0] in FORBIDDEN_IN_PURE_LAYERS
+    ]
+
+
+def imports_for_the_terminal(module: Module) -> list[str]:
+    if layer(module.name) == "cli":
+        return []
+    return [
+        module.violation(line, f"{name} is imported, but only the command line writes to a terminal")
+        for line, name in imports(module)
+        if name.split(".")[0] in FOR_THE_TERMINAL
     ]
 
 
@@ -270,6 +287,11 @@ def test_imports_point_one_way(module: Module) -> None:
 
 
 @each_module
+def test_only_the_command_line_writes_to_a_terminal(module: Module) -> None:
+    expect_none(imports_for_the_terminal(module))
+
+
+@each_module
 def test_time_chance_and_threads_come_through_their_doors(module: Module) -> None:
     expect_none(doors_without_a_keeper(module))
 
@@ -322,10 +344,17 @@ def lines_of(violations: Sequence[str]) -> list[int]:
         ("core/cron.py", "from time import monotonic"),
         ("core/cron.py", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import sqlite3"),
         ("formal/trace.py", "def f() -> None:\n    import logging"),
+        ("insight/health.py", "import sqlite3"),
     ],
 )
 def test_an_impure_import_is_noticed(path: str, text: str) -> None:
     assert lines_of(impure_imports(Module(path, text))) == [len(text.splitlines())]
+
+
+@pytest.mark.parametrize("text", ["import click", "from rich.text import Text"])
+def test_an_import_for_the_terminal_is_noticed(text: str) -> None:
+    assert lines_of(imports_for_the_terminal(Module("insight/health.py", text))) == [1]
+    assert not imports_for_the_terminal(Module("cli/output.py", text))
 
 
 @pytest.mark.parametrize(
@@ -343,6 +372,9 @@ def test_an_impure_import_is_noticed(path: str, text: str) -> None:
         ("stores/sqlite/worker.py", "from duly.engine.journal import Journal"),
         ("scheduler.py", "from duly.testing import SimulatedHost"),
         ("testing/host.py", "import duly.cli.main"),
+        ("insight/health.py", "from duly.stores.sqlite import SqliteStore"),
+        ("insight/health.py", "from duly.cli.output import plain"),
+        ("scheduler.py", "from duly.insight.words import iso"),
     ],
 )
 def test_an_import_against_the_direction_is_noticed(path: str, text: str) -> None:
@@ -355,6 +387,7 @@ def test_an_import_against_the_direction_is_noticed(path: str, text: str) -> Non
         ("core/agenda.py", "from duly import errors, events\nfrom .moments import Instant"),
         ("formal/monitor.py", "from duly.core.moments import Minute\nfrom duly.formal.trace import Trace"),
         ("stores/sqlite/worker.py", "from duly.stores import Store\nfrom duly.formal import trace"),
+        ("insight/health.py", "from duly.stores.port import Store\nfrom duly.core import task"),
         ("__main__.py", "from duly.cli.main import main"),
         ("__init__.py", "from duly.scheduler import Scheduler\nfrom duly import stores"),
     ],

@@ -6,10 +6,12 @@ core/       pure decisions: cron, occurrences, task states, resolution, agenda
 stores/     durability: the Store protocol, SQLite
 formal/     the observable trace, the properties it must satisfy, and the checker
 testing/    the simulated host, for your tests and ours
+insight/    what a store means to people, as values
 cli/        for people: the command line
 errors, events, clock       the words all of them share
 
-Imports point one way: cli -> testing -> scheduler, engine -> stores -> core -> errors, events; formal reads core.
+Imports point one way: cli -> testing -> scheduler, engine -> stores -> core -> errors, events; formal and insight
+read core.
 """
 
 from duly import errors, events, stores

@@ -47,7 +47,8 @@ from typing import Any, ClassVar
 DEBUG, INFO, WARNING, ERROR = 10, 20, 30, 40
 
 
-def _wire_name(attribute: str) -> str:
+def wire_name(attribute: str) -> str:
+    """The name of an attribute in logs and in JSON: `task_name` is `taskName`."""
     head, *rest = attribute.split("_")
     return head + "".join(word.capitalize() for word in rest)
 
@@ -73,7 +74,7 @@ class Event:
     def fields(self) -> dict[str, Any]:
         """The event's fields under their wire names, times as ISO 8601 text."""
         return {
-            _wire_name(each.name): _wire_value(value)
+            wire_name(each.name): _wire_value(value)
             for each in fields(self)
             if each.repr and not ((value := getattr(self, each.name)) is None and each.name in self.unless_none)
         }

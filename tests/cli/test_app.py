@@ -14,7 +14,7 @@ from duly.cli import output
 from duly.cli.app import COMMANDS
 from duly.cli.file_watch import pause
 from duly.cli.output import Exit
-from duly.cli.time_text import parse_duration, parse_moment, stretch
+from duly.cli.time_text import parse_duration, parse_moment
 from duly.clock import SystemClock
 from duly.core.moments import instant_of
 from tests.cli.program import ROOT, Terminal, ago, duly, environment, nothing, simulated
@@ -213,18 +213,6 @@ def test_what_is_no_moment_is_refused(text: str) -> None:
     """With a ValueError, which the command line turns into one message."""
     with pytest.raises(ValueError):
         parse_moment(text, UTC, instant_of(ago(minutes=0)))
-
-
-@pytest.mark.parametrize(
-    ("seconds", "shown"),
-    [
-        (0, "0 ms"), (0.0124, "12 ms"), (0.9999, "1 s"), (3.25, "3.2 s"), (59.96, "1 min"), (61, "1 min 1 s"),
-        (3600, "1 h"), (3661, "1 h 1 min"), (90_000, "1 d 1 h"), (-5, "-5 s"),
-    ],
-)  # fmt: skip
-def test_lengths_of_time_are_short(seconds: float, shown: str) -> None:
-    """At most two units, rounded."""
-    assert stretch(seconds) == shown
 
 
 def test_durations_are_read_as_people_write_them() -> None:

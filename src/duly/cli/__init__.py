@@ -3,7 +3,7 @@
 app         the command `duly`: finds commands, turns failures into one message and an exit code
 output      where output goes, in which form; the exit codes; tables: also on narrow terminals
 completion  what a shell completes: tasks, zones, files
-time_text   times and durations, as people write and read them
+time_text   times, durations and zones, as people write them
 signals     the event loop of the commands, which every signal wakes
 target      TARGET: from `module:attribute` or a file to checked registrations
 reading     a store, read without changing it, also while a scheduler runs on it; holding: its lock file

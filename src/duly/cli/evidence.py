@@ -7,12 +7,12 @@ from enum import Enum
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
-from duly.cli.time_text import stretch
 from duly.core.cron import CronExpression
 from duly.core.moments import MICROSECONDS, Delay, Instant, Minute, after, as_datetime, begin, minute_of
 from duly.core.occurrences import latest_until, next_after
 from duly.core.task import effective
 from duly.errors import CronCalculationError
+from duly.insight.words import stretch
 
 PUNCTUAL: Final = 5 * MICROSECONDS
 """A start this close to its minute is on time: looking, deciding and committing take a moment."""

@@ -6,12 +6,12 @@ from typing import Final, NamedTuple
 
 from duly.cli.output import plain
 from duly.cli.reading import KnownTask, Snapshot
-from duly.cli.time_text import between, stretch
 from duly.core.agenda import Group
 from duly.core.moments import MICROSECONDS, Instant, Minute, begin, minute_of
 from duly.core.occurrences import next_after
 from duly.core.task import AwaitingRetry, Running, interrupt, lateness_threshold
 from duly.errors import CronCalculationError
+from duly.insight.words import between, stretch
 
 POLL_PERIOD: Final = 60 * MICROSECONDS
 _NAMES_MAX: Final = 5

@@ -1,4 +1,4 @@
-"""Times and durations as people write and read them at the command line."""
+"""Times, durations and zones as people write them at the command line."""
 
 import difflib
 import re
@@ -10,7 +10,7 @@ import click
 
 from duly.cli.output import fail
 from duly.clock import SystemClock
-from duly.core.moments import MICROSECONDS, Instant, as_datetime, instant_of
+from duly.core.moments import Instant, as_datetime, instant_of
 
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _DURATION: Final = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|min|[smhdw]))+")
@@ -40,9 +40,6 @@ def zone_named(name: str) -> tzinfo:
         close = difflib.get_close_matches(name.lower().replace(" ", "_"), lower, n=1)
         hint = f"did you mean {lower[close[0]]}?" if close else "use a name such as Europe/Berlin, or UTC"
         fail(f"no such time zone: {name}", hint)
-
-
-# --- reading ---------------------------------------------------------------------------------------------------------
 
 
 def parse_duration(text: str) -> timedelta:
@@ -95,51 +92,3 @@ def duration_argument(text: str) -> timedelta:
         return parse_duration(text)
     except ValueError as fault:
         raise click.BadParameter(str(fault)) from None
-
-
-# --- writing ---------------------------------------------------------------------------------------------------------
-
-
-def iso(instant: Instant | int | None, zone: tzinfo) -> str | None:
-    """An instant as JSON has it: ISO 8601 with offset, or null."""
-    return None if instant is None else as_datetime(instant, zone).isoformat()
-
-
-def offset(instant: Instant | int, zone: tzinfo) -> str:
-    """A zone's offset from UTC at an instant, as in ISO 8601."""
-    return as_datetime(instant, zone).isoformat(timespec="seconds")[19:]
-
-
-def clock_time(instant: Instant | int, zone: tzinfo, at: Instant | int) -> str:
-    """An instant for people: the time, with the date if it is another day than `at`, seconds if there are any."""
-    when, today = as_datetime(instant, zone), as_datetime(at, zone).date()
-    shown = f"{when:%H:%M:%S}" if when.second or when.microsecond else f"{when:%H:%M}"
-    if when.date() == today:
-        return shown
-    return f"{when:%a} {shown}" if timedelta(0) < when.date() - today < timedelta(7) else f"{when:%Y-%m-%d} {shown}"
-
-
-def stretch(seconds: float) -> str:
-    """A length of time for people, in at most two units: `12 ms`, `3.2 s`, `4 min 10 s`, `3 h 20 min`, `12 d 4 h`."""
-    if seconds < 0:
-        return "-" + stretch(-seconds)
-    if seconds < 0.9995:
-        return f"{seconds * 1000:.0f} ms"
-    if seconds < 59.95:
-        return f"{seconds:.1f} s".replace(".0 s", " s")
-    whole = round(seconds)
-    for size, name, lower_size, lower_name in ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
-        if whole >= size:
-            rest = whole % size // lower_size
-            return f"{whole // size} {name}" + (f" {rest} {lower_name}" if rest else "")
-    return f"{whole} s"
-
-
-def between(start: Instant | int, end: Instant | int) -> str:
-    """The time between two instants, for people."""
-    return stretch((end - start) / MICROSECONDS)
-
-
-def ago(instant: Instant | int, at: Instant | int) -> str:
-    """How long ago, or how far ahead, an instant is, for people."""
-    return f"{between(instant, at)} ago" if instant <= at else f"in {between(at, instant)}"

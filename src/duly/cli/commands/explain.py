@@ -13,11 +13,12 @@ from duly.cli.evidence import Answer, Declared, Evidence, RunRecord, Verdict
 from duly.cli.explaining import explain as reason_about
 from duly.cli.output import Exit, fail, json_option, note, plain, print_json, say
 from duly.cli.reading import PastRun, Snapshot, read_store, store_option, unknown_task
-from duly.cli.time_text import MOMENT_FORMS, iso, parse_moment, zone_named
+from duly.cli.time_text import MOMENT_FORMS, parse_moment, zone_named
 from duly.core.cron import parse_cron
 from duly.core.moments import Delay, Instant
 from duly.engine.declare import zone_name
 from duly.errors import InvalidCronExpressionError
+from duly.insight.words import iso
 
 _STYLES = {
     Verdict.RAN: "bold green",

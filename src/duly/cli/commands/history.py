@@ -15,8 +15,9 @@ from duly.cli.completion import complete_task
 from duly.cli.output import Exit, first_line, json_option, note, plain, print_json, say, show
 from duly.cli.reading import PastRun, Snapshot, read_store, store_option, unknown_task
 from duly.cli.tables import table
-from duly.cli.time_text import between, clock_time, iso, moment_argument, stretch
+from duly.cli.time_text import moment_argument
 from duly.core.moments import MICROSECONDS, Instant
+from duly.insight.words import between, clock_time, iso, stretch
 
 OUTCOMES: Final = ("success", "failure", "interrupted", "running")
 _STYLES: Final = {"success": "green", "failure": "bold red", "interrupted": "yellow", "running": "cyan"}

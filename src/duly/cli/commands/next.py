@@ -15,12 +15,13 @@ from duly.cli.completion import complete_target, complete_zone
 from duly.cli.output import Exit, fail, json_option, plain, print_json, say
 from duly.cli.shifts import Shift, leaps
 from duly.cli.target import TARGET_HELP, load_now, looks_like_target
-from duly.cli.time_text import ago, host_zone, now, parse_moment, zone_named
+from duly.cli.time_text import host_zone, now, parse_moment, zone_named
 from duly.cli.words import in_words, listed
 from duly.core.cron import CronExpression
 from duly.core.moments import Instant, instant_of
 from duly.engine.declare import zone_name
 from duly.errors import CronCalculationError
+from duly.insight.words import ago
 
 _MINUTES_TOLD_MAX = 4
 

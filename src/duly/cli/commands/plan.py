@@ -17,7 +17,7 @@ from duly.cli.completion import complete_target
 from duly.cli.output import Exit, json_option, note, plain, print_json, say
 from duly.cli.reading import Snapshot, UnusedStore, read_store, store_option
 from duly.cli.target import Loaded, load_now
-from duly.cli.time_text import clock_time, host_zone, iso, now, stretch
+from duly.cli.time_text import host_zone, now
 from duly.core.cron import CronExpression
 from duly.core.moments import Instant, Minute, as_datetime, begin, minute_of
 from duly.core.occurrences import next_after
@@ -26,6 +26,7 @@ from duly.core.resolution import Orphan, Override, Resolution, resolve
 from duly.core.task import Interrupted, Running, Task, corrected, interrupt
 from duly.engine.declare import zone_name
 from duly.errors import CronCalculationError
+from duly.insight.words import clock_time, iso, stretch
 
 NEXT_STARTS: Final = 5
 BUSIEST_MINUTES: Final = 5

@@ -22,8 +22,9 @@ from duly.cli.plotting import check_plotting, draw
 from duly.cli.simulation import Outcome, Scenario, SimulatedRun, Tally, let_pass
 from duly.cli.tables import table
 from duly.cli.target import TARGET_HELP, load_now
-from duly.cli.time_text import host_zone, now, parse_duration, parse_moment, stretch, zone_named
+from duly.cli.time_text import host_zone, now, parse_duration, parse_moment, zone_named
 from duly.engine.declare import zone_name
+from duly.insight.words import stretch
 
 _SHOWN_STARTS: Final = 40
 _SPARE: Final = ("latest start", "repeated", "skipped", "interrupted", "retries", "longest lateness", "missed")

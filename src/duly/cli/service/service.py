@@ -21,13 +21,13 @@ from duly.cli.output import Exit, Failure, failure_of, plain
 from duly.cli.service.events_log import ApplicationLog, EventsLog
 from duly.cli.service.notify import Notifier
 from duly.cli.target import Loaded, Target, TargetFailure, load
-from duly.cli.time_text import offset
 from duly.clock import SystemClock
 from duly.core.moments import MICROSECONDS
 from duly.engine.declare import zone_name
 from duly.engine.host import system_host
 from duly.errors import DulyError, TaskListMismatchError
 from duly.events import Event
+from duly.insight.words import offset
 from duly.scheduler import Scheduler, scheduler_on
 
 T = TypeVar("T")

@@ -1,0 +1,50 @@
+"""Times and durations in words."""
+
+from datetime import timedelta, tzinfo
+
+from duly.core.moments import MICROSECONDS, Instant, as_datetime
+
+
+def iso(instant: Instant | int | None, zone: tzinfo) -> str | None:
+    """An instant as JSON has it: ISO 8601 with offset, or null."""
+    return None if instant is None else as_datetime(instant, zone).isoformat()
+
+
+def offset(instant: Instant | int, zone: tzinfo) -> str:
+    """A zone's offset from UTC at an instant, as in ISO 8601."""
+    return as_datetime(instant, zone).isoformat(timespec="seconds")[19:]
+
+
+def clock_time(instant: Instant | int, zone: tzinfo, at: Instant | int) -> str:
+    """An instant for people: the time, with the date if it is another day than `at`, seconds if there are any."""
+    when, today = as_datetime(instant, zone), as_datetime(at, zone).date()
+    shown = f"{when:%H:%M:%S}" if when.second or when.microsecond else f"{when:%H:%M}"
+    if when.date() == today:
+        return shown
+    return f"{when:%a} {shown}" if timedelta(0) < when.date() - today < timedelta(7) else f"{when:%Y-%m-%d} {shown}"
+
+
+def stretch(seconds: float) -> str:
+    """A length of time for people, in at most two units: `12 ms`, `3.2 s`, `4 min 10 s`, `3 h 20 min`, `12 d 4 h`."""
+    if seconds < 0:
+        return "-" + stretch(-seconds)
+    if seconds < 0.9995:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 59.95:
+        return f"{seconds:.1f} s".replace(".0 s", " s")
+    whole = round(seconds)
+    for size, name, lower_size, lower_name in ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
+        if whole >= size:
+            rest = whole % size // lower_size
+            return f"{whole // size} {name}" + (f" {rest} {lower_name}" if rest else "")
+    return f"{whole} s"
+
+
+def between(start: Instant | int, end: Instant | int) -> str:
+    """The time between two instants, for people."""
+    return stretch((end - start) / MICROSECONDS)
+
+
+def ago(instant: Instant | int, at: Instant | int) -> str:
+    """How long ago, or how far ahead, an instant is, for people."""
+    return f"{between(instant, at)} ago" if instant <= at else f"in {between(at, instant)}"
