@@ -688,7 +688,7 @@ async def test_a_validation_error_tells_only_that_it_failed() -> None:
 
 
 async def test_a_store_that_refuses_fails_what_had_started(path: Path) -> None:
-    """000 Lifecycle: …Started, then …Failed with the error's class and message, first and later alike."""
+    """000 Scheduler Lifecycle: …Started, then …Failed with the error's class and message, first and later alike."""
     async with SimulatedHost(TEN, BERLIN, store=path) as host:
         scheduler = host.scheduler()
         await scheduler.initialize([registration()])

@@ -600,7 +600,7 @@ async def test_a_burst_is_delivered_in_slices_and_in_order(ear: Ear) -> None:
 
 
 async def test_everything_is_told_before_initialize_and_stop_return() -> None:
-    """000 Lifecycle: whoever awaits a call finds all of its events told, however long the queue was."""
+    """000 Scheduler Lifecycle: whoever awaits a call finds all of its events told, however long the queue was."""
     told: list[Event] = []
     scheduler = duly.Scheduler(":memory:", on_event=told.append, clock=FastClock())
     await scheduler.initialize([registration(f"task {n}", "0 0 1 1 *") for n in range(300)])

@@ -78,7 +78,7 @@ def test_initialize_takes_the_registrations_and_stop_nothing() -> None:
 
 
 async def test_initialize_and_stop_return_nothing() -> None:
-    """SPEC 1.1 with 000: Promise<void>."""
+    """SPEC 1.1: both return None."""
     scheduler = duly.Scheduler(":memory:")
     calls: list[Awaitable[object]] = [scheduler.initialize([]), scheduler.stop()]
     assert [await call for call in calls] == [None, None]

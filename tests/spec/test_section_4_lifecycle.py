@@ -79,7 +79,7 @@ async def nothing() -> None:
 
 
 async def test_the_states_follow_each_other_and_each_transition_is_told(host: SimulatedHost, work: Workload) -> None:
-    """SPEC 4.1, 000: Uninitialized, Initializing, Running, Reinitializing, Running, Stopping, Stopped, and again."""
+    """SPEC 4.1, 000 Scheduler Lifecycle: initialised, re-initialised, stopped, and all of it again."""
     scheduler = host.scheduler()
     await scheduler.initialize([work.task("a")])
     await scheduler.initialize([work.task("a"), work.task("b")])
