@@ -12,10 +12,11 @@ import pytest
 
 from duly import parse_cron
 from duly.cli.commands.explain import gathered
-from duly.cli.evidence import Answer, Declared, Evidence, RunRecord, Verdict
+from duly.cli.evidence import Answer, Evidence, Verdict
 from duly.cli.explaining import explain
 from duly.cli.reading import read_store
 from duly.core.moments import Delay, Instant, Minute, as_datetime, instant_of
+from duly.stores.port import Declaration, RunRecord
 from duly.testing import SimulatedHost
 from tests.cli.program import ROOT, duly, fingerprint
 
@@ -28,8 +29,8 @@ def at(text: str) -> Instant:
 
 def declared(
     cron: str = "30 2 * * *", since: str = "2024-03-01T00:00", until: str | None = None, generation: int = 1
-) -> Declared:
-    return Declared(generation, parse_cron(cron), Delay(600_000), at(since), None if until is None else at(until))
+) -> Declaration:
+    return Declaration(generation, "backup", cron, Delay(600_000), at(since), None if until is None else at(until))
 
 
 def ran(
@@ -45,13 +46,22 @@ def ran(
     started = at(start)
     due = at(scheduled) if scheduled else Instant(started - started % 60_000_000)
     return RunRecord(
-        number, generation, cause, due, started, ended, outcome, "OSError: x" if outcome == "failure" else None
+        number,
+        "backup",
+        generation,
+        "30 2 * * *",
+        cause,
+        due,
+        started,
+        ended,
+        outcome,
+        "OSError: x" if outcome == "failure" else None,
     )
 
 
 def ask(when: str, runs: Sequence[RunRecord] = (), *, fold: int = 0, **known: Any) -> Answer:
     """What is said about a minute, given these runs and whatever else is known."""
-    numbered = [run._replace(run=run.run or number) for number, run in enumerate(runs, 1)]
+    numbered = [run._replace(run_id=run.run_id or number) for number, run in enumerate(runs, 1)]
     evidence = Evidence(
         **{
             "task": "backup",
@@ -220,7 +230,17 @@ def test_a_minute_that_daylight_saving_skips() -> None:
 
 def test_a_minute_that_occurs_twice() -> None:
     """SPEC 2.3: due the first time only; the second copy names the run that served it."""
-    first = RunRecord(1, 1, "cron", at("2024-10-27T02:30"), at("2024-10-27T02:30"), at("2024-10-27T02:31"), "success")
+    first = RunRecord(
+        1,
+        "backup",
+        1,
+        "30 2 * * *",
+        "cron",
+        at("2024-10-27T02:30"),
+        at("2024-10-27T02:30"),
+        at("2024-10-27T02:31"),
+        "success",
+    )
     known: dict[str, Any] = {"now": at("2024-11-01T00:00"), "declarations": [declared(since="2024-10-26T12:00")]}
     assert codes(ask("2024-10-27T02:30", [first], **known)) == ["onTime", "succeeded", "repeatedByDst"]
     again = ask("2024-10-27T02:30", [first], fold=1, **known)
@@ -245,7 +265,7 @@ def test_a_clock_that_was_set_back_finds_its_minutes_served() -> None:
     answer = ask("2024-05-02T02:30", [before, since])
     assert codes(answer) == ["alreadyServed"]
     assert answer.run is not None
-    assert answer.run.run == 1
+    assert answer.run.run_id == 1
 
 
 def test_how_many_occurrences_one_start_served() -> None:
@@ -345,7 +365,7 @@ def test_every_minute_of_the_story_is_explained_in_agreement_with_its_runs(story
             if started or not first <= begins <= last:
                 continue
             in_force = [each for each in evidence.declarations if each.known_since < begins + 60_000_000][-1]
-            assert (answer.verdict is Verdict.NOT_DUE) is not in_force.expression.matches(when), when
+            assert (answer.verdict is Verdict.NOT_DUE) is not parse_cron(in_force.expression).matches(when), when
             if answer.verdict is Verdict.SERVED_LATER:
                 assert answer.run is not None
                 assert answer.run.started_at == min(start for start in starts if start > begins)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from duly.cli.commands.history import sparkline
-from duly.cli.reading import PastRun
 from duly.core.moments import Instant
+from duly.stores.port import RunRecord
 from tests.cli.program import Service, Terminal, ago, duly, failing, fingerprint, simulated, write_target
 
 
@@ -148,9 +148,9 @@ def test_wrong_usage_is_one_message(arguments: list[str], message: str, folder: 
 def test_a_sparkline_shows_proportions() -> None:
     """The longest is full, nothing is empty, and runs without an end are left out."""
 
-    def run(took: int | None) -> PastRun:
+    def run(took: int | None) -> RunRecord:
         ended = None if took is None else Instant(took)
-        return PastRun(1, "task", 1, "* * * * *", "cron", Instant(0), Instant(0), ended, "success", None)
+        return RunRecord(1, "task", 1, "* * * * *", "cron", Instant(0), Instant(0), ended, "success", None)
 
     assert sparkline([run(0), run(50), run(None), run(100)]) == "▁▅█"
     assert sparkline([run(0), run(0)]) == "▁▁"

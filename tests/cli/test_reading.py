@@ -105,7 +105,7 @@ def test_a_stopped_store_is_read_without_any_helper_file(store: Path) -> None:
     assert fingerprint(store.parent) == before
     assert [task.name for task in snapshot.tasks] == ["good"]
     assert {run.task for run in snapshot.runs} == {"good", "bad"}
-    assert [each.name for each in snapshot.declarations if each.retired_at is not None] == ["bad"]
+    assert [each.task for each in snapshot.declarations if each.retired_at is not None] == ["bad"]
     assert snapshot.history_begins == min(run.started_at for run in snapshot.runs)
     assert (snapshot.holder.alive, snapshot.holder.pid) == (False, None)
 

@@ -24,7 +24,7 @@ def complete_task(ctx: click.Context, _: click.Parameter, incomplete: str) -> li
         snapshot = read_store(Path(store), runs=False)
     except (Failure, OSError):
         return []
-    names = sorted({each.name for each in snapshot.declarations})
+    names = sorted({each.task for each in snapshot.declarations})
     # The protocol with the shell is made of lines.
     return [CompletionItem(name) for name in names if name.startswith(incomplete) and name.isprintable()]
 

@@ -5,14 +5,15 @@ from dataclasses import dataclass, field
 from datetime import date, tzinfo
 from enum import Enum
 from itertools import islice
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from duly.core.cron import CronExpression
+from duly.core.cron import CronExpression, parse_cron
 from duly.core.moments import MICROSECONDS, Delay, Instant, Minute, after, as_datetime, begin, minute_of
 from duly.core.occurrences import latest_until, next_after
 from duly.core.task import effective
 from duly.errors import CronCalculationError
 from duly.insight.words import stretch
+from duly.stores.port import Declaration, RunRecord
 
 PUNCTUAL: Final = 5 * MICROSECONDS
 """A start this close to its minute is on time: looking, deciding and committing take a moment."""
@@ -34,29 +35,6 @@ class Verdict(Enum):
     UNKNOWN = "unknown"
 
 
-class Declared(NamedTuple):
-    """One declaration of the task."""
-
-    generation: int
-    expression: CronExpression
-    delay: Delay
-    known_since: Instant
-    retired_at: Instant | None
-
-
-class RunRecord(NamedTuple):
-    """One run of the task, of any of its declarations."""
-
-    run: int
-    generation: int
-    cause: str  # "cron", "retry", "interrupted"
-    scheduled: Instant
-    started_at: Instant
-    ended_at: Instant | None
-    outcome: str  # "success", "failure", "interrupted", "running"
-    error: str | None = None
-
-
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """All that is known; runs in the order of their numbers, which no clock can change."""
@@ -64,7 +42,7 @@ class Evidence:
     task: str
     zone: tzinfo
     now: Instant
-    declarations: Sequence[Declared]
+    declarations: Sequence[Declaration]
     runs: Sequence[RunRecord]
     served_through: Minute | None = None
     """The mark of the declaration in force."""
@@ -118,10 +96,10 @@ class Timeline:
 
     def retry_of(self, failed: RunRecord) -> Instant:
         declared = next((each for each in self.evidence.declarations if each.generation == failed.generation), None)
-        delay = declared.delay if declared is not None else Delay(0)
+        delay = declared.retry_delay_ms if declared is not None else Delay(0)
         return after(Instant(failed.ended_at or failed.started_at), effective(delay))
 
-    def declared_for(self, run: RunRecord) -> Declared | None:
+    def declared_for(self, run: RunRecord) -> Declaration | None:
         return next((each for each in self.evidence.declarations if each.generation == run.generation), None)
 
     def mark_before(self, run: RunRecord) -> Minute | None:
@@ -140,8 +118,8 @@ class Timeline:
             return []
         last = minute_of(run.started_at, self.zone)
         if self.evidence.history_complete_since is not None and self.previous(run.started_at) is None:
-            return [minute_of(run.scheduled, self.zone)]  # what was served before it is no longer on record
-        return list(islice(self.occurrences(declared.expression, mark, last), COUNTED_MAX))
+            return [minute_of(run.scheduled_time, self.zone)]  # what was served before it is no longer on record
+        return list(islice(self.occurrences(parse_cron(declared.expression), mark, last), COUNTED_MAX))
 
     def occurrences(self, expression: CronExpression, mark: Minute, last: Minute) -> Iterator[Minute]:
         due = mark
@@ -152,7 +130,7 @@ class Timeline:
         """Microseconds between what a run served first and its start."""
         if run.cause == "cron" and (occurrences := self.served_by(run)):
             return run.started_at - begin(occurrences[0])
-        return 0 if run.cause == "interrupted" else max(0, run.started_at - run.scheduled)
+        return 0 if run.cause == "interrupted" else max(0, run.started_at - run.scheduled_time)
 
     def server_of(self, minute: Minute) -> RunRecord | None:
         return next((run for run in self.runs if minute_of(run.started_at, self.zone) >= minute), None)
@@ -194,7 +172,7 @@ class Timeline:
         return Reason("nearest", f"nearest due minutes: {', '.join(shown)}", facts)
 
     def facts(self, run: RunRecord) -> dict[str, Any]:
-        return {"runId": run.run, "startedAt": self.iso(run.started_at), "endedAt": self.iso(run.ended_at)}
+        return {"runId": run.run_id, "startedAt": self.iso(run.started_at), "endedAt": self.iso(run.ended_at)}
 
     def iso(self, instant: Instant | None) -> str | None:
         return None if instant is None else as_datetime(instant, self.zone).isoformat()

@@ -11,18 +11,18 @@ from duly.cli.evidence import (
     COUNTED_MAX,
     PUNCTUAL,
     Answer,
-    Declared,
     Evidence,
     Reason,
-    RunRecord,
     Timeline,
     Verdict,
     long,
 )
 from duly.cli.shifts import shift_around
+from duly.core.cron import parse_cron
 from duly.core.moments import MICROSECONDS, Instant, Minute, begin, instant_of, minute_of
 from duly.core.occurrences import latest_until
 from duly.core.task import CRASH_LOOP_DELAY
+from duly.stores.port import Declaration, RunRecord
 
 
 def explain(evidence: Evidence, asked: datetime) -> Answer:
@@ -66,7 +66,11 @@ class _Case(Timeline):
 
     def _skipped(self) -> Answer:
         assert self.shift is not None
-        named = [each for each in self.evidence.declarations if each.expression.matches(self.wall.replace(tzinfo=UTC))]
+        named = [
+            each
+            for each in self.evidence.declarations
+            if parse_cron(each.expression).matches(self.wall.replace(tzinfo=UTC))
+        ]
         clocks = f"clocks went forward from {self.shift.before:%H:%M} to {self.shift.after:%H:%M}"
         reasons = [
             Reason(
@@ -76,7 +80,7 @@ class _Case(Timeline):
             )
         ]
         if self.evidence.declarations:
-            expression = (named or list(self.evidence.declarations))[-1].expression
+            expression = parse_cron((named or list(self.evidence.declarations))[-1].expression)
             reasons.append(self.nearest(expression, instant_of(self.shift.at)))
         headline = "did not run: this minute does not exist" if named else "not due, and this minute does not exist"
         return Answer(Verdict.NOT_RUN if named else Verdict.NOT_DUE, headline, tuple(reasons))
@@ -95,7 +99,7 @@ class _Case(Timeline):
         headline = {"cron": "ran on time", "retry": "ran: a retry", "interrupted": "ran: an interrupted run again"}
         return Answer(Verdict.RAN, headline.get(first.cause, "ran"), tuple(reasons), first)
 
-    def _future(self, declared: Declared | None) -> Answer:
+    def _future(self, declared: Declaration | None) -> Answer:
         if declared is None:
             return Answer(Verdict.NOT_YET, "not yet, and no such task is declared", (self._known(),))
         reasons = [Reason("notYet", f"{self.at(self.begins)} is still to come")]
@@ -104,9 +108,9 @@ class _Case(Timeline):
             return Answer(Verdict.NOT_YET, "will not run: this minute occurs twice", tuple(reasons))
         due = self._is_due(declared)
         if due:
-            reasons.append(Reason("due", f"{declared.expression.text!r} is due then"))
+            reasons.append(Reason("due", f"{declared.expression!r} is due then"))
         else:
-            reasons.append(self.nearest(declared.expression, self.begins))
+            reasons.append(self.nearest(parse_cron(declared.expression), self.begins))
         retry = self.evidence.pending_retry_until
         if retry is not None:
             reasons.append(self._waiting_for(retry))
@@ -118,8 +122,8 @@ class _Case(Timeline):
             return Answer(Verdict.UNKNOWN, "unknown: nothing is on record", (*reasons, gone))
         return Answer(Verdict.NOT_RUN, "did not run: it was not declared", tuple(reasons))
 
-    def _second_copy(self, declared: Declared) -> Answer:
-        named = declared.expression.matches(self.wall.replace(tzinfo=UTC))
+    def _second_copy(self, declared: Declaration) -> Answer:
+        named = parse_cron(declared.expression).matches(self.wall.replace(tzinfo=UTC))
         if not named:
             return self._not_due(declared)
         reasons = [self._repeated()]
@@ -128,25 +132,23 @@ class _Case(Timeline):
             reasons.append(self._already_served(server))
         return Answer(Verdict.NOT_RUN, "did not run: this minute had been before", tuple(reasons))
 
-    def _not_due(self, declared: Declared) -> Answer:
+    def _not_due(self, declared: Declaration) -> Answer:
         reasons = [
-            Reason(
-                "notDue", f"{declared.expression.text!r} is not due at {self.wall:%H:%M} on {self.wall:%A %Y-%m-%d}"
-            ),
-            self.nearest(declared.expression, self.begins),
+            Reason("notDue", f"{declared.expression!r} is not due at {self.wall:%H:%M} on {self.wall:%A %Y-%m-%d}"),
+            self.nearest(parse_cron(declared.expression), self.begins),
             *self._meanwhile(),
         ]
         if gone := self.beyond_history():
             reasons.append(gone)
         return Answer(Verdict.NOT_DUE, "not due", tuple(reasons))
 
-    def _due_but_not_started(self, declared: Declared) -> Answer:
+    def _due_but_not_started(self, declared: Declaration) -> Answer:
         reasons = self._meanwhile()
         earlier = [run for run in self.runs if run.started_at < self.begins]
         ahead = [run for run in self.runs if run.started_at >= self.ends]
         if gone := self.beyond_history():
             return Answer(Verdict.UNKNOWN, "unknown: history no longer reaches back", (*reasons, gone))
-        if ahead and earlier and ahead[0].run < earlier[-1].run:
+        if ahead and earlier and ahead[0].run_id < earlier[-1].run_id:
             # A run with a lower number and a later time: the clock was set back since, and the mark lies ahead.
             reasons.append(self._already_served(ahead[0]))
             return Answer(Verdict.NOT_RUN, "did not run: already served", tuple(reasons), ahead[0])
@@ -182,7 +184,7 @@ class _Case(Timeline):
 
     # --- what was going on -------------------------------------------------------------------------------------------
 
-    def _in_force(self) -> Declared | None:
+    def _in_force(self) -> Declaration | None:
         """The declaration at the end of the minute: of two in one minute, the later one decides what is due."""
         found = [
             each
@@ -191,8 +193,8 @@ class _Case(Timeline):
         ]
         return found[-1] if found else None
 
-    def _is_due(self, declared: Declared) -> bool:
-        return latest_until(declared.expression, self.minute, self.zone) == self.minute
+    def _is_due(self, declared: Declaration) -> bool:
+        return latest_until(parse_cron(declared.expression), self.minute, self.zone) == self.minute
 
     def _meanwhile(self) -> list[Reason]:
         """A run under way at the minute, or a retry it waits for."""
@@ -230,7 +232,7 @@ class _Case(Timeline):
         occurrences = self.served_by(run)
         lateness = self.lateness(run)
         if lateness <= PUNCTUAL:
-            reasons.append(Reason("onTime", f"due at {self.at(run.scheduled)}, started {long(lateness)} later"))
+            reasons.append(Reason("onTime", f"due at {self.at(run.scheduled_time)}, started {long(lateness)} later"))
         else:
             reasons += self._why_late(run, previous, occurrences)
         if previous is not None and previous.outcome == "failure":
@@ -241,7 +243,7 @@ class _Case(Timeline):
         return reasons
 
     def _why_late(self, run: RunRecord, previous: RunRecord | None, occurrences: list[Minute]) -> list[Reason]:
-        earliest = begin(occurrences[0]) if occurrences else run.scheduled
+        earliest = begin(occurrences[0]) if occurrences else run.scheduled_time
         reasons = []
         declared = self.declared_for(run)
         if declared is not None and declared.known_since > earliest:
@@ -263,26 +265,30 @@ class _Case(Timeline):
         if run.started_at - earliest > 60 * MICROSECONDS and not absence:
             reasons.append(self.no_known_cause())
         elif not reasons:
-            reasons.append(Reason("late", f"due at {self.at(run.scheduled)}, started {long(self.lateness(run))} later"))
+            reasons.append(
+                Reason("late", f"due at {self.at(run.scheduled_time)}, started {long(self.lateness(run))} later")
+            )
         return reasons
 
     def _a_retry(self, run: RunRecord, previous: RunRecord | None) -> Reason:
-        text = f"a retry, due at {self.at(run.scheduled)}"
+        text = f"a retry, due at {self.at(run.scheduled_time)}"
         if previous is not None and previous.outcome == "failure" and previous.ended_at is not None:
-            delay = long(run.scheduled - previous.ended_at)
+            delay = long(run.scheduled_time - previous.ended_at)
             text += f": the run of {self.at(previous.started_at)} had failed at {self.at(previous.ended_at)}, "
             text += f"and the delay is {delay}"
-        return Reason("retry", text, {"retryAt": self.iso(run.scheduled), "latenessMs": self.lateness(run) // 1000})
+        return Reason(
+            "retry", text, {"retryAt": self.iso(run.scheduled_time), "latenessMs": self.lateness(run) // 1000}
+        )
 
     def _a_restart(self, run: RunRecord, previous: RunRecord | None) -> list[Reason]:
-        cut = self.at(run.scheduled)
-        facts = {"interruptedRunStartedAt": self.iso(run.scheduled)}
+        cut = self.at(run.scheduled_time)
+        facts = {"interruptedRunStartedAt": self.iso(run.scheduled_time)}
         reasons = [
             Reason("interruptedAndRestarted", f"a crash had cut short the run of {cut}; this is that run again", facts)
         ]
         arrival = max((each for each in self.evidence.arrivals if each <= run.started_at), default=None)
-        if arrival is not None and arrival > run.scheduled:
-            reasons += self.absence(run.scheduled, run.started_at)
+        if arrival is not None and arrival > run.scheduled_time:
+            reasons += self.absence(run.scheduled_time, run.started_at)
             if run.started_at - arrival >= CRASH_LOOP_DELAY * 1000:
                 reasons.append(
                     Reason("crashLoopDelay", "it was not the first interruption in a row, so it waited its delay")
@@ -296,7 +302,7 @@ class _Case(Timeline):
             text = f"it failed at {self.at(ended)}: {run.error or 'unknown error'}"
             return [Reason("failed", text, facts)]
         if run.outcome == "interrupted":
-            again = next((each for each in self.runs if each.cause == "interrupted" and each.run > run.run), None)
+            again = next((each for each in self.runs if each.cause == "interrupted" and each.run_id > run.run_id), None)
             text = "it was cut short by a crash"
             return [
                 Reason(
@@ -316,15 +322,15 @@ class _Case(Timeline):
             "noDowntimeOnRecord", text + "its clock was set, or a store fault kept the start from being written"
         )
 
-    def _dropped(self, declared: Declared, retired: Instant) -> Reason:
+    def _dropped(self, declared: Declaration, retired: Instant) -> Reason:
         successor = next((each for each in self.evidence.declarations if each.known_since == retired), None)
         if successor is None:
             return Reason(
                 "orphaned", f"it was no longer declared from {self.at(retired)} on; what was owed was dropped"
             )
-        change = f"{declared.expression.text!r} became {successor.expression.text!r}"
-        if declared.expression.text == successor.expression.text:
-            change = f"the retry delay became {long(successor.delay * 1000)}"
+        change = f"{declared.expression!r} became {successor.expression!r}"
+        if declared.expression == successor.expression:
+            change = f"the retry delay became {long(successor.retry_delay_ms * 1000)}"
         return Reason("overridden", f"it was overridden at {self.at(retired)} ({change}); what was owed was dropped")
 
     def _known(self) -> Reason:

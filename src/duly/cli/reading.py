@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 from urllib.parse import quote
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -29,6 +29,7 @@ from duly.core.record import FIELDS, Stored, read_records
 from duly.core.task import Running
 from duly.engine.declare import zone_name
 from duly.errors import DulyError, StoreError, StoreVersionError, TaskInvalidStructureError
+from duly.stores.port import Declaration, RunRecord
 from duly.stores.sqlite import schema
 from duly.stores.sqlite.faults import naming_faults
 from duly.stores.sqlite.file import exists, kind
@@ -68,34 +69,6 @@ class KnownTask:
         return isinstance(self.stored.state, Running) and not self.interrupted
 
 
-class PastRun(NamedTuple):
-    """A run that history tells of, or one that is under way."""
-
-    run: int
-    task: str
-    generation: int
-    cron: str
-    cause: str
-    scheduled: Instant
-    started_at: Instant
-    ended_at: Instant | None
-    outcome: str
-    """`success`, `failure`, `interrupted`, `running`."""
-
-    error: str | None
-
-
-class Declaration(NamedTuple):
-    """A declaration of a task: the one in force, or an earlier one that history still names."""
-
-    generation: int
-    name: str
-    cron: str
-    delay_ms: int
-    known_since: Instant
-    retired_at: Instant | None
-
-
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """All that a store says at one moment."""
@@ -110,7 +83,7 @@ class Snapshot:
 
     holder: Holder
     tasks: list[KnownTask]
-    runs: list[PastRun]
+    runs: list[RunRecord]
     """History, earliest start first; what a bounded history has dropped is not there."""
 
     declarations: list[Declaration]
@@ -392,22 +365,22 @@ _OF_TASKS: Final = frozenset(FIELDS[:5])
 
 def _runs(
     connection: sqlite3.Connection, declarations: dict[int, Declaration], tasks: list[KnownTask]
-) -> list[PastRun]:
+) -> list[RunRecord]:
     past = []
     seen = set()
     for run, generation, *rest in connection.execute(
         "SELECT run, generation, cause, scheduled, started_at, ended_at, outcome, error FROM runs ORDER BY seq"
     ):
         declaration = declarations.get(generation)
-        name, cron = (declaration.name, declaration.cron) if declaration is not None else ("?", "?")
-        past.append(PastRun(run, name, generation, cron, *rest))
+        name, cron = (declaration.task, declaration.expression) if declaration is not None else ("?", "?")
+        past.append(RunRecord(run, name, generation, cron, *rest))
         seen.add(run)
     for task in tasks:
         state, run = task.stored.state, task.stored.run
         if run is not None and run not in seen and isinstance(state, Running):
             outcome = "interrupted" if task.interrupted else "running"
             past.append(
-                PastRun(
+                RunRecord(
                     run,
                     task.name,
                     task.stored.generation,
@@ -420,4 +393,4 @@ def _runs(
                     None,
                 )
             )
-    return sorted(past, key=lambda run: (run.started_at, run.run))
+    return sorted(past, key=lambda run: (run.started_at, run.run_id))

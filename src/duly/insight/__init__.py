@@ -1,6 +1,7 @@
 """What a store means to people, as values: the command line and a dashboard show the same ones.
 
 json_form   the one JSON form of every value, derived from its fields
+run         one run: how late, how long, what became of it
 words       times and durations in words
 
 Everything here is pure: values in, values out, `now` and the zone always arguments. Nothing here opens a file, parses

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-from duly.core.moments import Instant
+from duly.core.moments import Delay, Instant
 from duly.core.resolution import Resolution
 from duly.core.task import Change, Correction, Start
 from duly.formal.registers import Snapshot
@@ -46,6 +46,38 @@ class Replacement:
     at: Instant
     trace: "TraceRows | None" = None
     """What to add to the trace, in the same transaction; None when none is kept."""
+
+
+class RunRecord(NamedTuple):
+    """One run, as history has it, or one that is still under way."""
+
+    run_id: int
+    task: str
+    generation: int
+    expression: str
+    cause: str
+    """`cron`, `retry`, `interrupted`."""
+
+    scheduled_time: Instant
+    """The due minute, the end of the retry delay, or the start of the run that a crash cut short."""
+
+    started_at: Instant
+    ended_at: Instant | None
+    outcome: str
+    """`success`, `failure`, `interrupted`, `running`."""
+
+    error: str | None = None
+
+
+class Declaration(NamedTuple):
+    """One declaration of a task: the one in force, or an earlier one that history still names."""
+
+    generation: int
+    task: str
+    expression: str
+    retry_delay_ms: Delay
+    known_since: Instant
+    retired_at: Instant | None = None
 
 
 TraceRow = tuple[Any, ...]

@@ -9,16 +9,17 @@ import click
 from rich.text import Text
 
 from duly.cli.completion import complete_task, complete_zone
-from duly.cli.evidence import Answer, Declared, Evidence, RunRecord, Verdict
+from duly.cli.evidence import Answer, Evidence, Verdict
 from duly.cli.explaining import explain as reason_about
 from duly.cli.output import Exit, fail, json_option, note, plain, print_json, say
-from duly.cli.reading import PastRun, Snapshot, read_store, store_option, unknown_task
+from duly.cli.reading import Snapshot, read_store, store_option, unknown_task
 from duly.cli.time_text import MOMENT_FORMS, parse_moment, zone_named
 from duly.core.cron import parse_cron
-from duly.core.moments import Delay, Instant
+from duly.core.moments import Instant
 from duly.engine.declare import zone_name
 from duly.errors import InvalidCronExpressionError
 from duly.insight.words import iso
+from duly.stores.port import Declaration
 
 _STYLES = {
     Verdict.RAN: "bold green",
@@ -50,8 +51,8 @@ def explain(task: str, at: str, tz: str | None, store: Path, as_json: bool) -> i
     """
     snapshot = read_store(store)
     zone = snapshot.zone if tz is None else zone_named(tz)
-    if not any(each.name == task for each in snapshot.declarations):
-        raise unknown_task(task, sorted({each.name for each in snapshot.declarations}))
+    if not any(each.task == task for each in snapshot.declarations):
+        raise unknown_task(task, sorted({each.task for each in snapshot.declarations}))
     try:
         asked = parse_moment(at, zone, snapshot.at)
     except (ValueError, OverflowError) as fault:
@@ -74,8 +75,8 @@ def gathered(snapshot: Snapshot, task: str, zone: tzinfo) -> Evidence:
         task=task,
         zone=zone,
         now=snapshot.at,
-        declarations=list(_declarations(snapshot, task)),
-        runs=sorted((_record(run) for run in snapshot.runs if run.task == task), key=lambda run: run.run),
+        declarations=_declarations(snapshot, task),
+        runs=sorted((run for run in snapshot.runs if run.task == task), key=lambda run: run.run_id),
         served_through=state.served_through if state is not None else None,
         pending_retry_until=getattr(state, "pending_retry_until", None),
         history_complete_since=complete_since(snapshot),
@@ -92,7 +93,7 @@ def complete_since(snapshot: Snapshot) -> Instant | None:
     Runs are numbered one after the other and enter history when they end, so what was dropped shows as missing numbers,
     and everything that ended after the oldest record is there.
     """
-    numbers = {run.run for run in snapshot.runs}
+    numbers = {run.run_id for run in snapshot.runs}
     highest = max(numbers, default=0)
     if not numbers and any(getattr(each.stored.state, "last_attempt_at", None) is not None for each in snapshot.tasks):
         return snapshot.at  # nothing is kept at all
@@ -102,21 +103,14 @@ def complete_since(snapshot: Snapshot) -> Instant | None:
     return snapshot.at if oldest is None else Instant(oldest.ended_at or oldest.started_at)
 
 
-def _declarations(snapshot: Snapshot, task: str) -> Iterable[Declared]:
-    for each in sorted(snapshot.declarations, key=lambda declaration: declaration.generation):
-        if each.name != task:
-            continue
-        try:
-            expression = parse_cron(each.cron)
-        except InvalidCronExpressionError as fault:
-            fail(f"the store holds a declaration of {plain(task)} that cannot be read: {fault}", None, Exit.STORE)
-        yield Declared(each.generation, expression, Delay(each.delay_ms), each.known_since, each.retired_at)
-
-
-def _record(run: PastRun) -> RunRecord:
-    return RunRecord(
-        run.run, run.generation, run.cause, run.scheduled, run.started_at, run.ended_at, run.outcome, run.error
-    )
+def _declarations(snapshot: Snapshot, task: str) -> list[Declaration]:
+    found = [each for each in snapshot.declarations if each.task == task]
+    try:
+        for each in found:
+            parse_cron(each.expression)
+    except InvalidCronExpressionError as fault:
+        fail(f"the store holds a declaration of {plain(task)} that cannot be read: {fault}", None, Exit.STORE)
+    return sorted(found, key=lambda declaration: declaration.generation)
 
 
 def _signs(snapshot: Snapshot) -> Iterable[Instant]:
@@ -152,9 +146,9 @@ def _document(answer: Answer, task: str, asked: datetime, zone: tzinfo) -> dict[
         "headline": answer.headline,
         "reasons": [{"code": each.code, "text": each.text, "facts": each.facts} for each in answer.reasons],
         "run": None if run is None else {
-            "runId": run.run,
+            "runId": run.run_id,
             "cause": run.cause,
-            "scheduledTime": iso(run.scheduled, zone),
+            "scheduledTime": iso(run.scheduled_time, zone),
             "startedAt": iso(run.started_at, zone),
             "endedAt": iso(run.ended_at, zone),
             "outcome": run.outcome,

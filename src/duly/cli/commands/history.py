@@ -13,11 +13,12 @@ from rich.text import Text
 
 from duly.cli.completion import complete_task
 from duly.cli.output import Exit, first_line, json_option, note, plain, print_json, say, show
-from duly.cli.reading import PastRun, Snapshot, read_store, store_option, unknown_task
+from duly.cli.reading import Snapshot, read_store, store_option, unknown_task
 from duly.cli.tables import table
 from duly.cli.time_text import moment_argument
 from duly.core.moments import MICROSECONDS, Instant
 from duly.insight.words import between, clock_time, iso, stretch
+from duly.stores.port import RunRecord
 
 OUTCOMES: Final = ("success", "failure", "interrupted", "running")
 _STYLES: Final = {"success": "green", "failure": "bold red", "interrupted": "yellow", "running": "cyan"}
@@ -62,7 +63,7 @@ def history(
       duly history --store state.db --outcome failure --limit 0
     """
     snapshot = read_store(store)
-    known = {each.name for each in snapshot.declarations}
+    known = {each.task for each in snapshot.declarations}
     if task is not None and task not in known:
         raise unknown_task(task, sorted(known))
     found = [
@@ -95,7 +96,7 @@ def _why_nothing(snapshot: Snapshot, task: str | None) -> str:
     return f"no such {which}; the history begins {begins}"
 
 
-def _table(snapshot: Snapshot, runs: Sequence[PastRun], *, with_name: bool) -> RenderableType:
+def _table(snapshot: Snapshot, runs: Sequence[RunRecord], *, with_name: bool) -> RenderableType:
     zone, at = snapshot.zone, snapshot.at
     headings = ("run", *(("task",) if with_name else ()), "due", "start", "late", "took", "outcome", "why")
     rows = []
@@ -104,9 +105,9 @@ def _table(snapshot: Snapshot, runs: Sequence[PastRun], *, with_name: bool) -> R
         end = run.ended_at if run.outcome != "running" else at
         rows.append(
             [
-                Text(str(run.run)),
+                Text(str(run.run_id)),
                 *((Text(plain(run.task), "bold"),) if with_name else ()),
-                Text("-" if run.cause == "interrupted" else clock_time(run.scheduled, zone, at)),
+                Text("-" if run.cause == "interrupted" else clock_time(run.scheduled_time, zone, at)),
                 Text(clock_time(run.started_at, zone, at)),
                 Text("-" if late is None else stretch(late / MICROSECONDS)),
                 Text("-" if end is None else between(run.started_at, max(end, run.started_at))),
@@ -118,12 +119,12 @@ def _table(snapshot: Snapshot, runs: Sequence[PastRun], *, with_name: bool) -> R
     return table(headings, rows, right={"run", "late", "took"}, spare=_SPARE, remark="error")
 
 
-def lateness(run: PastRun) -> int | None:
+def lateness(run: RunRecord) -> int | None:
     """Microseconds from due to start; a run that repeats an interrupted one was not due at a minute of its own."""
-    return None if run.cause == "interrupted" else max(0, run.started_at - run.scheduled)
+    return None if run.cause == "interrupted" else max(0, run.started_at - run.scheduled_time)
 
 
-def duration(run: PastRun) -> int | None:
+def duration(run: RunRecord) -> int | None:
     """Microseconds from start to end; None for what has no end."""
     return None if run.ended_at is None else max(0, run.ended_at - run.started_at)
 
@@ -131,8 +132,8 @@ def duration(run: PastRun) -> int | None:
 # --- durations -------------------------------------------------------------------------------------------------------
 
 
-def _show_sparklines(runs: Sequence[PastRun]) -> None:
-    by_task: dict[str, list[PastRun]] = {}
+def _show_sparklines(runs: Sequence[RunRecord]) -> None:
+    by_task: dict[str, list[RunRecord]] = {}
     for run in runs:
         by_task.setdefault(run.task, []).append(run)
     say()
@@ -144,14 +145,14 @@ def _show_sparklines(runs: Sequence[PastRun]) -> None:
         say(f"… and {len(by_task) - _SPARKLINES_MAX:,} more tasks", style="dim")
 
 
-def sparkline(runs: Sequence[PastRun], bars: str = _BARS) -> str:
+def sparkline(runs: Sequence[RunRecord], bars: str = _BARS) -> str:
     """The durations of the latest runs, one character each, the longest highest."""
     durations = [took for run in runs if (took := duration(run)) is not None][-_SPARKLINE_RUNS_MAX:]
     longest = max(durations, default=0) or 1
     return "".join(bars[min(len(bars) - 1, took * len(bars) // longest)] for took in durations)
 
 
-def _summary(runs: Sequence[PastRun]) -> str:
+def _summary(runs: Sequence[RunRecord]) -> str:
     durations = [took / MICROSECONDS for run in runs if (took := duration(run)) is not None]
     parts = [f"{len(runs):,} run" + ("s" if len(runs) != 1 else "")]
     if durations:
@@ -162,7 +163,7 @@ def _summary(runs: Sequence[PastRun]) -> str:
     return ", ".join(parts)
 
 
-def _document(snapshot: Snapshot, shown: Sequence[PastRun], found: Sequence[PastRun]) -> dict[str, Any]:
+def _document(snapshot: Snapshot, shown: Sequence[RunRecord], found: Sequence[RunRecord]) -> dict[str, Any]:
     zone = snapshot.zone
     return {
         "store": str(snapshot.path),
@@ -171,11 +172,11 @@ def _document(snapshot: Snapshot, shown: Sequence[PastRun], found: Sequence[Past
         "matching": len(found),
         "runs": [
             {
-                "runId": run.run,
+                "runId": run.run_id,
                 "task": run.task,
-                "expression": run.cron,
+                "expression": run.expression,
                 "cause": run.cause,
-                "scheduledTime": iso(run.scheduled, zone),
+                "scheduledTime": iso(run.scheduled_time, zone),
                 "startedAt": iso(run.started_at, zone),
                 "endedAt": iso(run.ended_at, zone),
                 "latenessMs": None if (late := lateness(run)) is None else late // 1000,

@@ -1,0 +1,50 @@
+"""One run as people see it: what it was due for, how late it was, how long it took, and what became of it."""
+
+from dataclasses import dataclass
+
+from duly.core.moments import Instant
+from duly.stores.port import RunRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run, in history or still under way."""
+
+    run_id: int
+    task: str
+    expression: str
+    cause: str
+    """`cron`, `retry`, `interrupted`."""
+
+    scheduled_time: Instant
+    started_at: Instant
+    ended_at: Instant | None
+    lateness_ms: int | None
+    """From the scheduled time to the start; None for the repetition of an interrupted run: no minute was due."""
+
+    duration_ms: float | None
+    """From start to end; None if there is no end: the run is under way, or a crash cut it short."""
+
+    outcome: str
+    """`success`, `failure`, `interrupted`, `running`."""
+
+    error: str | None
+
+
+def run_of(record: RunRecord) -> Run:
+    """A record of the store as people see it. A clock that was set back makes no negative times."""
+    late = max(0, record.started_at - record.scheduled_time)
+    took = None if record.ended_at is None else max(0, record.ended_at - record.started_at)
+    return Run(
+        record.run_id,
+        record.task,
+        record.expression,
+        record.cause,
+        record.scheduled_time,
+        record.started_at,
+        record.ended_at,
+        None if record.cause == "interrupted" else late // 1000,
+        None if took is None else took / 1000,
+        record.outcome,
+        record.error,
+    )
