@@ -1,0 +1,173 @@
+"""What version 0.1.0 has left, every later version reads and goes on with: stores, a trace, a deployment.
+
+`tests/fixtures/make.py` made the files, and `expected.json` has what version 0.1.0 says about each of them. These tests
+use public names and commands only, so that they hold whatever the modules are called.
+"""
+
+import json
+import shutil
+import signal
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from duly import formal
+from tests.fixtures.make import Service
+from tests.fixtures.reading import duly, facts, first_starts, verdicts
+
+FIXTURES = Path(__file__).parent.parent / "fixtures"
+MADE = FIXTURES / "v0.1.0"
+EXPECTED: dict[str, Any] = json.loads((FIXTURES / "expected.json").read_text())
+STORES: dict[str, dict[str, Any]] = EXPECTED["stores"]
+TRACED = [name for name, expected in STORES.items() if expected["properties"]]
+
+pytestmark = pytest.mark.program
+
+
+@pytest.fixture
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A copy of the fixture that the test is about, with its WAL if it has one."""
+    fixture: Path = MADE / request.param
+    for name in (fixture.name, f"{fixture.name}-wal"):
+        if (fixture.parent / name).exists():
+            shutil.copyfile(fixture.parent / name, tmp_path / name)
+    return tmp_path / fixture.name
+
+
+@pytest.fixture
+def deployment(tmp_path: Path) -> Path:
+    """A copy of the deployment's folder; the orders that it reads have arrived."""
+    shutil.copytree(MADE / "deployment", tmp_path, dirs_exist_ok=True)
+    (tmp_path / "orders.csv").write_text("1,apples\n")
+    return tmp_path
+
+
+def one_per_store(names: Any = STORES) -> pytest.MarkDecorator:
+    """Run the test with a copy of each store, and what is expected of it."""
+    return pytest.mark.parametrize(
+        ("store", "expected"), [(name, STORES[name]) for name in names], indirect=["store"], ids=list(names)
+    )
+
+
+def contains(actual: Any, expected: Any) -> bool:
+    """Whether everything expected is there; a later version may add fields to it."""
+    if isinstance(expected, dict):
+        return isinstance(actual, dict) and all(
+            name in actual and contains(actual[name], value) for name, value in expected.items()
+        )
+    if isinstance(expected, list):
+        return (
+            isinstance(actual, list)
+            and len(actual) == len(expected)
+            and all(contains(*pair) for pair in zip(actual, expected, strict=True))
+        )
+    return bool(actual == expected)
+
+
+def test_the_fixtures_cover_each_situation_of_a_task() -> None:
+    """Otherwise the tests below could pass without a retry or an interrupted run to serve."""
+    states = {name: {task["state"] for task in expected["tasks"].values()} for name, expected in STORES.items()}
+    assert states["idle.db"] == states["deployment/state.db"] == {"waiting"}
+    assert "retrying" in states["retrying.db"] & states["schema1.db"]
+    assert "running" in states["running.db"] & states["killed/state.db"] & states["interrupted.db"]
+    assert (MADE / "killed" / "state.db-wal").stat().st_size > 0
+    with closing(sqlite3.connect(f"file:{MADE / 'schema1.db'}?mode=ro&immutable=1", uri=True)) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (1,)
+    with closing(sqlite3.connect(f"file:{MADE / 'interrupted.db'}?mode=ro&immutable=1", uri=True)) as connection:
+        assert connection.execute("SELECT max(interruptions) FROM states").fetchone() == (1,)
+
+
+@one_per_store()
+def test_tasks_history_and_verdicts_are_read_as_version_0_1_0_read_them(store: Path, expected: dict[str, Any]) -> None:
+    """The commands report the tasks with their states, every run, and the verdict on the trace."""
+    actual = facts(store)
+    assert actual["tasks"].keys() == expected["tasks"].keys()
+    assert len(actual["history"]) == len(expected["history"])
+    for part in ("zone", "tasks", "history", "verify", "properties"):
+        assert contains(actual[part], expected[part]), (part, actual[part], expected[part])
+
+
+@one_per_store()
+async def test_a_scheduler_goes_on_where_version_0_1_0_ended(store: Path, expected: dict[str, Any]) -> None:
+    """An interrupted run is owed and started, a pending retry is served at its time, and no history is lost."""
+    starts = await first_starts(store, expected, trace=True)
+    assert starts == expected["firstStarts"]
+    for name, task in expected["tasks"].items():
+        if task["state"] == "running":
+            assert starts[name][0] == "interrupted"
+        elif task["state"] == "retrying":
+            assert starts[name] == ["retry", task["pendingRetryUntil"]]
+
+    with closing(sqlite3.connect(store)) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+    after = facts(store)
+    assert {task["state"] for task in after["tasks"].values()} == {"waiting"}
+    kept = {run["runId"]: run for run in after["history"]}
+    for run in expected["history"]:
+        assert contains(kept[run["runId"]], run)
+    assert after["verify"] == 0
+    assert set(after["properties"].values()) == {"satisfied"}
+
+
+@one_per_store(TRACED)
+async def test_a_trace_goes_on_in_a_store_that_has_one(store: Path, expected: dict[str, Any]) -> None:
+    """The trace that version 0.1.0 began stays a part of the whole that is judged."""
+
+    def length() -> tuple[int, int]:
+        report = json.loads(duly("verify", store, "--json", folder=store.parent).out)
+        return report["firstSegment"], report["events"]
+
+    first, events = length()
+    await first_starts(store, expected, trace=True)
+    assert length()[0] == first == 1
+    assert length()[1] > events
+
+
+def test_an_exported_trace_is_judged_as_before() -> None:
+    """Both ways to a verdict: the command, and `duly.formal.check`."""
+    path = MADE / "trace.jsonl"
+    expected = EXPECTED["traces"]["trace.jsonl"]
+    assert contains(verdicts(path), expected)
+    with path.open("rb") as trace:
+        report = formal.check(trace)
+    assert (report.events, report.crashes, report.tasks, report.ended, report.sealed) == (125, 1, 2, True, True)
+    values = {name: verdict.value.value for name, verdict in report.verdicts.items()}
+    assert contains(values, expected["properties"])
+
+
+def test_a_deployment_finds_its_tasks_again_and_goes_on(deployment: Path) -> None:
+    """Its `tasks.py` loads, nothing in the store differs from it, and `duly run` catches up and stops."""
+    plan = json.loads(duly("plan", "tasks.py", "--store", "state.db", "--json", folder=deployment).out)
+    assert (plan["new"], plan["overridden"], plan["orphaned"], plan["interrupted"]) == ([], [], [], [])
+    assert set(plan["preserved"]) == set(STORES["deployment/state.db"]["tasks"])
+
+    service = Service(deployment)
+    service.read_until(
+        *(
+            {"event": "TaskRunCompleted", "taskName": name, "success": True}
+            for name in ("heartbeat", "import-orders", "sync-stock")
+        )
+    )
+    service.end(signal.SIGTERM)
+    assert verdicts(deployment / "state.db")["verify"] == 0
+
+
+@pytest.mark.parametrize("command", ["status", "history", "verify"])
+def test_a_json_form_keeps_the_fields_that_it_had(deployment: Path, command: str) -> None:
+    """A program that reads the output of version 0.1.0 reads the present one; a change of meaning changes `format`."""
+    printed = json.loads((deployment / f"{command}.json").read_text())
+    place = ["state.db"] if command == "verify" else ["--store", "state.db"]
+    present = json.loads(duly(command, *place, "--json", folder=deployment).out)
+    assert present["format"] == printed["format"] == 1
+    assert _fields(printed) <= _fields(present)
+
+
+def _fields(value: Any, path: str = "") -> set[str]:
+    if isinstance(value, dict):
+        return {path}.union(*(_fields(each, f"{path}.{name}") for name, each in value.items()))
+    if isinstance(value, list):
+        return {path}.union(*(_fields(each, f"{path}[]") for each in value))
+    return {path}
