@@ -21,13 +21,14 @@ PACKAGE = Path(__file__).parent.parent / "src" / "duly"
 # formal reads core, and everything that acts may carry its trace. insight knows of stores no more than their port.
 LAYERS: dict[str, set[str]] = {
     "words": set(),  # errors and events do not even import each other
+    "threads": set(),  # below stores and engine, which both run blocking calls in them
     "core": {"core", "words"},
     "formal": {"formal", "core", "words"},
     "port": {"port", "formal", "core", "words"},
-    "stores": {"stores", "port", "formal", "core", "words"},
-    "engine": {"engine", "stores", "port", "formal", "core", "words"},
+    "stores": {"stores", "threads", "port", "formal", "core", "words"},
+    "engine": {"engine", "stores", "threads", "port", "formal", "core", "words"},
     "insight": {"insight", "port", "core", "words"},
-    "testing": {"testing", "engine", "stores", "port", "formal", "core", "words"},
+    "testing": {"testing", "engine", "stores", "threads", "port", "formal", "core", "words"},
     "cli": {"cli", "insight", "testing", "engine", "stores", "port", "formal", "core", "words"},
 }
 
@@ -59,9 +60,8 @@ LOOP_GETTERS = {"get_running_loop", "get_event_loop", "new_event_loop"}
 DOORKEEPERS: dict[tuple[str, str], str] = {
     ("clock.py", "time"): "it is the clock: everybody else asks it",
     ("engine/host.py", "chance"): "it draws the identifier of a scheduler; the simulated host counts instead",
-    ("engine/runs.py", "threads"): "blocking callbacks run in daemon threads of our own",
     ("stores/sqlite/lock.py", "threads"): "the loop, the writer thread and forks take turns at its descriptor",
-    ("stores/sqlite/worker.py", "threads"): "one writer thread owns the one read-write connection",
+    ("threads.py", "threads"): "daemon threads of our own: callbacks run in a few, a store writes in one",
 }
 
 PUBLIC_NAMES = {"Scheduler", "parse_cron", "CronExpression", "Clock", "errors", "events", "stores"}
@@ -117,6 +117,8 @@ def layer(module_name: str) -> str:
     match module_name.split("."):
         case ["duly", "errors" | "events"]:
             return "words"
+        case ["duly", "threads"]:
+            return "threads"
         case ["duly", "stores", "port"]:
             return "port"
         case ["duly", "core" | "formal" | "stores" | "insight" | "testing" | "cli" | "engine" as folder, *_]:
@@ -369,7 +371,7 @@ def test_an_import_for_the_terminal_is_noticed(text: str) -> None:
         ("core/agenda.py", "from duly.formal.trace import Trace"),
         ("formal/monitor.py", "from duly.core import occurrences"),
         ("formal/monitor.py", "from duly.core.occurrences import next_after"),
-        ("stores/sqlite/worker.py", "from duly.engine.journal import Journal"),
+        ("stores/sqlite/write.py", "from duly.engine.journal import Journal"),
         ("scheduler.py", "from duly.testing import SimulatedHost"),
         ("testing/host.py", "import duly.cli.main"),
         ("insight/health.py", "from duly.stores.sqlite import SqliteStore"),
@@ -386,7 +388,7 @@ def test_an_import_against_the_direction_is_noticed(path: str, text: str) -> Non
     [
         ("core/agenda.py", "from duly import errors, events\nfrom .moments import Instant"),
         ("formal/monitor.py", "from duly.core.moments import Minute\nfrom duly.formal.trace import Trace"),
-        ("stores/sqlite/worker.py", "from duly.stores import Store\nfrom duly.formal import trace"),
+        ("stores/sqlite/write.py", "from duly.stores import Store\nfrom duly.formal import trace"),
         ("insight/health.py", "from duly.stores.port import Store\nfrom duly.core import task"),
         ("__main__.py", "from duly.cli.main import main"),
         ("__init__.py", "from duly.scheduler import Scheduler\nfrom duly import stores"),

@@ -21,8 +21,8 @@ from duly.formal.reader import events
 from duly.formal.trace import BT, IE, RG, WK, Event
 from duly.stores import SqliteStore
 from duly.stores.sqlite.trace import Tracing
-from duly.stores.sqlite.worker import Inline
 from duly.testing import SimulatedHost
+from duly.threads import Inline
 from tests.cli.program import (
     ROOT,
     Outcome,

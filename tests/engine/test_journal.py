@@ -21,7 +21,7 @@ from duly.errors import StoreError
 from duly.events import Event, StoreFault, StoreRecovered
 from duly.stores import SqliteStore
 from duly.stores.port import Refusal, Replacement
-from duly.stores.sqlite.worker import Inline
+from duly.threads import Inline
 from tests.spec.helpers import ManualClock, history, rows, stored
 
 

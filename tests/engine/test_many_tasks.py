@@ -15,8 +15,8 @@ from duly.core.task import Change
 from duly.engine.loop import CHUNK_STARTS_MAX
 from duly.events import Event, PollCompleted, TaskStartDelayed
 from duly.stores import Refusal, SqliteStore
-from duly.stores.sqlite.worker import Inline
 from duly.testing import SimulatedHost
+from duly.threads import Inline
 from tests.conftest import require
 
 TASKS = 100_000
@@ -103,7 +103,7 @@ ONE_DURABLE_TICK = """
 import asyncio, os, sys
 from datetime import timedelta
 from duly.stores import SqliteStore
-from duly.stores.sqlite.worker import Inline
+from duly.threads import Inline
 from duly.testing import SimulatedHost
 
 async def main(folder, tasks):

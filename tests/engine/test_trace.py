@@ -16,8 +16,8 @@ from duly.formal.properties import Value
 from duly.stores import SqliteStore
 from duly.stores.sqlite import schema
 from duly.stores.sqlite.trace import Tracing, export
-from duly.stores.sqlite.worker import Inline
 from duly.testing import SimulatedHost
+from duly.threads import Inline
 
 Job = Callable[[], Coroutine[Any, Any, None]]
 HOURLY = "0 * * * *"

@@ -6,8 +6,8 @@ from pathlib import Path
 from duly.errors import StoreError
 from duly.stores import SqliteStore
 from duly.stores.port import Replacement
-from duly.stores.sqlite.worker import Inline
 from duly.testing import SimulatedHost
+from duly.threads import Inline
 from tests.stores.helpers import history
 
 DELAY = timedelta(minutes=5)

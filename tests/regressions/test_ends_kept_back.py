@@ -8,8 +8,8 @@ from pathlib import Path
 from duly.core.task import Change, End
 from duly.stores import SqliteStore
 from duly.stores.port import Refusal, TraceRow
-from duly.stores.sqlite.worker import Inline
 from duly.testing import SimulatedHost
+from duly.threads import Inline
 
 TASKS = 1_000
 BURST = 100

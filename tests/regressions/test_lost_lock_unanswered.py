@@ -17,8 +17,8 @@ import duly
 from duly.events import StoreFault
 from duly.stores.sqlite import SqliteStore
 from duly.stores.sqlite.lock import LockFile
-from duly.stores.sqlite.worker import Inline
 from duly.testing import SimulatedHost
+from duly.threads import Inline
 from tests.spec.workload import Workload
 from tests.stores.helpers import everything
 

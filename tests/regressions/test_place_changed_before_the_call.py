@@ -11,10 +11,10 @@ import pytest
 
 import duly
 from duly.core.task import Change, Start
-from duly.engine.runs import default_pool_size
 from duly.events import Event, TaskRunCompleted, TaskRunFailed
 from duly.stores import SqliteStore
 from duly.stores.port import Refusal, TraceRow
+from duly.threads import default_threads
 
 TASKS = 40
 
@@ -76,4 +76,4 @@ async def test_a_start_that_waits_is_called_where_its_newest_callback_belongs(tm
     assert len(called_in) == TASKS
     on_the_loop = [thread is threading.current_thread() for thread in called_in]
     assert all(on_the_loop) if begins == "thread" else not any(on_the_loop)
-    assert len(set(called_in)) <= (default_pool_size() if begins == "loop" else 1)
+    assert len(set(called_in)) <= (default_threads() if begins == "loop" else 1)

@@ -23,9 +23,9 @@ from duly import Scheduler
 from duly.core.task import Change
 from duly.stores import SqliteStore
 from duly.stores.port import Replacement, TraceRow
-from duly.stores.sqlite.worker import Inline, Worker
 from duly.testing import SimulatedHost
 from duly.testing.sim_threads import Dice, SeededWorker
+from duly.threads import Inline, Threads
 from tests.simulation import loop
 from tests.simulation.oracles import Evidence, Witness, instant_of, judge, number_of_this_run
 from tests.simulation.reference import local
@@ -217,7 +217,7 @@ class WatchedStore(SqliteStore):
     """The embedded store; before and after each commit, the process can die."""
 
     def __init__(self, path: Path, life: Life) -> None:
-        worker: Worker = Inline()
+        worker: Threads = Inline()
         if life.hesitation is not None:
             assert life.host is not None
             worker = SeededWorker(Dice(life.hesitation + life.number), alive=life.host._clock.now)

@@ -33,9 +33,9 @@ from duly.events import (
     TaskRunStarted,
 )
 from duly.stores import Refusal, SqliteStore
-from duly.stores.sqlite.worker import Inline, Worker
 from duly.testing import SimulatedHost
 from duly.testing.sim_threads import Dice, SeededWorker
+from duly.threads import Inline, Threads
 from tests.stores.helpers import full_disk, integrity, query, stored_tasks
 
 T = TypeVar("T")
@@ -109,7 +109,7 @@ class History:
         if self.dice.random() < 0.3:
             options["max_concurrency"] = self.dice.randint(1, 3)
         clock = self.host._clock
-        worker: Worker = SeededWorker(Dice(self.seed), alive=clock.now) if self.seed % 2 else Inline()
+        worker: Threads = SeededWorker(Dice(self.seed), alive=clock.now) if self.seed % 2 else Inline()
         self.watched = WatchedStore(self.store, worker=worker, synchronous="OFF")
         self.scheduler = self.host.scheduler(store=self.watched, on_event=self.hear, **options)
 

@@ -27,8 +27,8 @@ from duly.events import (
     TaskRunStarted,
 )
 from duly.stores import Replacement, SqliteStore
-from duly.stores.sqlite.worker import Inline
 from duly.testing import SimulatedHost
+from duly.threads import Inline
 from tests.spec.helpers import (
     HOUR,
     MINUTE,

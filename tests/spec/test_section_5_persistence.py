@@ -25,8 +25,8 @@ from duly.events import (
     TaskRunStarted,
 )
 from duly.stores import SqliteStore
-from duly.stores.sqlite.worker import Inline
 from duly.testing import SimulatedHost
+from duly.threads import Inline
 from tests.spec.helpers import told
 from tests.spec.workload import HOURLY, MINUTELY, NEVER_TODAY, RestlessClock, Workload, outcome, sequence
 from tests.stores.helpers import (

@@ -26,8 +26,8 @@ from duly.events import (
 )
 from duly.stores import SqliteStore
 from duly.stores.sqlite import schema
-from duly.stores.sqlite.worker import Inline
 from duly.testing import SimulatedHost
+from duly.threads import Inline
 from tests.spec.helpers import told
 from tests.spec.workload import DELAY, HOURLY, MINUTELY, NEVER_TODAY, Workload
 from tests.stores.helpers import (

@@ -19,8 +19,8 @@ from duly.formal.trace import RE, RS, WK, Event, encode
 from duly.stores import SqliteStore
 from duly.stores.sqlite.schema import create
 from duly.stores.sqlite.trace import Tracing, export, line_of
-from duly.stores.sqlite.worker import Inline
 from duly.testing import SimulatedHost
+from duly.threads import Inline
 
 LAST = "(SELECT max(seq) FROM trace)"
 CUT = f"DELETE FROM trace WHERE seq = {LAST}"

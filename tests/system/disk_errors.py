@@ -16,8 +16,8 @@ import duly
 from duly.events import Event
 from duly.stores.sqlite import SqliteStore
 from duly.stores.sqlite import store as embedded
-from duly.stores.sqlite.worker import Inline
 from duly.testing import SimulatedHost
+from duly.threads import Inline
 from tests.spec.workload import Registration
 from tests.system.fold import compare, look_into
 from tests.system.kill_chain import judge

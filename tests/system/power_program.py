@@ -19,8 +19,8 @@ import pytest
 from duly.events import Event, TaskRunCompleted, TaskRunFailed, TaskRunStarted
 from duly.stores.sqlite import SqliteStore
 from duly.stores.sqlite import store as embedded
-from duly.stores.sqlite.worker import Inline
 from duly.testing import SimulatedHost
+from duly.threads import Inline
 from tests.programs import ROOT, environment
 from tests.system.accelerated import AcceleratedClock
 from tests.system.kill_chain import NOON

@@ -12,7 +12,7 @@ import duly
 from duly.core.moments import Instant
 from duly.core.record import read_records
 from duly.stores.sqlite import SqliteStore
-from duly.stores.sqlite.worker import Inline
+from duly.threads import Inline
 from tests.system.fold import Fold, compare, look_into
 from tests.system.kill_chain import judge
 from tests.system.power_disk import Acknowledge, Cut, Step, cuts

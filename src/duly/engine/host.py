@@ -1,4 +1,4 @@
-"""What a scheduler needs of its surroundings, in one private bundle: the system's, or a simulated one.
+"""What a scheduler needs of its surroundings, in one bundle: the system's, or a simulated one.
 
 Time, chance and threads reach the scheduler only through here, so the same code runs in production and in a
 deterministic simulation.
@@ -11,28 +11,35 @@ from dataclasses import dataclass
 from typing import Any
 
 from duly.clock import Clock, SystemClock
-from duly.engine.runs import Pool, ThreadPool, default_pool_size
-from duly.stores.sqlite.worker import Worker, WriterThread
+from duly.threads import DaemonThreads, Threads, default_threads
 
 
 def _random_identifier() -> str:
     return uuid.uuid4().hex
 
 
+def _threads_for_callbacks(size: int) -> Threads:
+    return DaemonThreads(size, "duly-run")
+
+
+def _thread_for_a_store() -> Threads:
+    return DaemonThreads(1, "duly-store")
+
+
 @dataclass(frozen=True, slots=True)
 class Host:
-    """The seams: clock, entropy, threads for callbacks, and the thread that writes."""
+    """Clock, chance, threads for callbacks, and the thread that writes to the store."""
 
     clock: Clock
     new_identifier: Callable[[], str] = _random_identifier
-    new_pool: Callable[[int], Pool] = ThreadPool
-    default_threads: int = default_pool_size()
-    new_worker: Callable[[], Worker] = WriterThread
+    new_pool: Callable[[int], Threads] = _threads_for_callbacks
+    default_threads: int = default_threads()
+    new_worker: Callable[[], Threads] = _thread_for_a_store
     eager: bool = sys.version_info >= (3, 12)
     """Whether a callback's first step is taken at once, without a round through the event loop."""
 
     audit: Callable[[Any, Any], None] | None = None
-    """Shown every decision before it is carried out, with the loop that made it."""
+    """Called with the loop and each of its decisions, before the decision is carried out."""
 
 
 def system_host(clock: Clock | None) -> Host:

@@ -14,7 +14,8 @@ from duly.core.moments import MICROSECONDS
 from duly.core.registration import Kind
 from duly.core.task import Grounds, Task
 from duly.engine.host import Host
-from duly.engine.runs import Pool, Run, inside
+from duly.engine.runs import Run, inside
+from duly.threads import Threads
 
 LAUNCHED_TOGETHER_MAX: Final = 64
 """Callbacks that begin in one round of the event loop, where they cannot begin at once.
@@ -58,7 +59,7 @@ class Execution:
         self._outer: Run | None = None
         self._clock: Clock = host.clock
         self._eager = host.eager
-        self._pool: Pool = host.new_pool(pool_size)
+        self._pool: Threads = host.new_pool(pool_size)
         self._timeout = run_timeout
         self._owner = owner
         self._key = scheduler_key

@@ -31,9 +31,9 @@ from duly.formal.properties import Kind as PropertyKind
 from duly.scheduler import Scheduler, scheduler_on
 from duly.stores.port import Store
 from duly.stores.sqlite import DEFAULT_HISTORY, SqliteStore
-from duly.stores.sqlite.worker import Inline, Worker
 from duly.testing.sim_clock import SimulatedClock
 from duly.testing.sim_threads import Dice, SeededPool, SeededWorker
+from duly.threads import Inline, Threads
 
 _IDLE_ROUNDS: Final = 10
 """Rounds of the event loop without any sign of life after which what still runs counts as waiting for something else.
@@ -90,7 +90,7 @@ class SimulatedHost:
         self._host = Host(
             clock=self._clock,
             new_identifier=lambda: f"{next(self._identifiers):032x}",
-            new_pool=lambda size: SeededPool(size, self._dice),
+            new_pool=lambda size: Inline(size) if self._dice is None else SeededPool(size, self._dice),
             default_threads=_THREADS,
             new_worker=self._new_worker,
             eager=False,
@@ -157,7 +157,7 @@ class SimulatedHost:
         self._schedulers.append(scheduler)
         return scheduler
 
-    def _new_worker(self) -> Worker:
+    def _new_worker(self) -> Threads:
         if self._dice is None:
             return Inline()
         return SeededWorker(self._dice, alive=self._clock.now)

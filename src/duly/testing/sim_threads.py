@@ -1,13 +1,12 @@
-"""Chance from a seed, the same on every Python: who goes first, and how long what a thread would do takes.
+"""Chance from a seed, the same on every Python, and simulated threads whose calls begin when the dice say so.
 
-Seed 0 is the plain order, in which everything happens as it came and at once. Any other seed is one of the orders that
-threads and timers could have produced just as well.
+Every seed gives one of the orders that real threads and timers could have produced just as well.
 """
 
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from duly.clock import breathe
 
@@ -37,10 +36,12 @@ class Dice:
 
 
 class SeededWorker:
-    """A store's calls take some rounds of the event loop, one after the other, as those of a thread do.
+    """A simulated thread of a store: calls take some rounds of the event loop each, one after the other.
 
-    Whoever waits for a call may be cancelled; the call itself goes on.
+    A caller may be cancelled while it waits; its call still runs.
     """
+
+    size = 1
 
     def __init__(self, dice: Dice, alive: Callable[[], object]) -> None:
         self._dice = dice
@@ -48,14 +49,14 @@ class SeededWorker:
         self._calls: deque[Callable[[], None]] = deque()
         self._busy = False
 
-    async def call(self, work: Callable[[], T]) -> T:
+    async def run(self, call: Callable[[], T]) -> T:
         """Run one call after all earlier ones."""
         answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
         def perform() -> None:
             self._alive()
             try:
-                result = work()
+                result = call()
             except Exception as error:
                 if not answer.done():
                     answer.set_exception(error)
@@ -69,11 +70,12 @@ class SeededWorker:
             self._hesitate(self._dice.below(_HESITATION_ROUNDS_MAX + 1))
         return await answer
 
-    def finish(self, work: Callable[[], None]) -> None:
-        """Run what is left, and a last call."""
+    def close(self, last: Callable[[], object] | None = None, *, wait: bool = True) -> None:
+        """Run what is left, then `last`."""
         while self._calls:
             self._calls.popleft()()
-        work()
+        if last is not None:
+            last()
 
     def _hesitate(self, rounds: int) -> None:
         loop = asyncio.get_running_loop()
@@ -89,18 +91,19 @@ class SeededWorker:
 
 
 class SeededPool:
-    """Blocking callbacks begin some rounds of the event loop later, as those of a thread do; they take no time."""
+    """Simulated threads for callbacks: a call begins some rounds of the event loop later, and takes no time."""
 
-    def __init__(self, size: int, dice: Dice | None = None) -> None:
+    def __init__(self, size: int, dice: Dice) -> None:
         self.size = size
         self._dice = dice
 
-    async def run(self, callback: Callable[[], Any]) -> Any:
-        """Call it here, in its turn."""
-        if self._dice is not None:
-            for _ in range(self._dice.below(_HESITATION_ROUNDS_MAX + 1)):
-                await breathe()
-        return callback()
+    async def run(self, call: Callable[[], T]) -> T:
+        """Run the call here, some rounds of the event loop later."""
+        for _ in range(self._dice.below(_HESITATION_ROUNDS_MAX + 1)):
+            await breathe()
+        return call()
 
-    def close(self, *, wait: bool) -> None:
-        """There is nothing to close."""
+    def close(self, last: Callable[[], object] | None = None, *, wait: bool = True) -> None:
+        """There is nothing to end."""
+        if last is not None:
+            last()

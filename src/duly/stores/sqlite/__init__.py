@@ -7,7 +7,6 @@ trace       the trace inside the store
 schema      tables and migrations
 file, lock  the place on disk, and who holds it
 faults      SQLite's errors in duly's words
-worker      the thread that owns the connection
 """
 
 from duly.stores.sqlite.store import DEFAULT_HISTORY, SqliteStore

@@ -34,8 +34,8 @@ from duly.stores.sqlite.file import (
 from duly.stores.sqlite.load import load_records
 from duly.stores.sqlite.lock import LockFile, this_process
 from duly.stores.sqlite.trace import Tracing
-from duly.stores.sqlite.worker import Worker, WriterThread
 from duly.stores.sqlite.write import Statements
+from duly.threads import DaemonThreads, Threads
 
 DEFAULT_HISTORY: Final = 100_000
 CHECKPOINT_PAGES: Final = 8_000  # the WAL is folded in about every 32 MB; a tick of many tasks pays for it rarely
@@ -57,7 +57,7 @@ class SqliteStore:
         path: str | os.PathLike[str],
         *,
         history: int = DEFAULT_HISTORY,
-        worker: Worker | None = None,
+        worker: Threads | None = None,
         synchronous: str = "FULL",
     ) -> None:
         if not isinstance(path, str | os.PathLike):
@@ -73,7 +73,7 @@ class SqliteStore:
         self.tracing = Tracing()
         self._statements = Statements(identifier="", key=0, history=history)
         self._synchronous = synchronous
-        self._worker: Worker = worker if worker is not None else WriterThread()
+        self._worker: Threads = worker if worker is not None else DaemonThreads(1, "duly-store")
         self._lock = None if self.in_memory else LockFile(self.path)
         self._connection: sqlite3.Connection | None = None
         self._files: tuple[Identity | None, ...] = ()  # those that the connection writes to
@@ -110,22 +110,22 @@ class SqliteStore:
         self._holder = this_process(as_datetime(at, UTC))
         self._dead = False
         try:
-            return await self._worker.call(lambda: self._open(identifier, at))
+            return await self._worker.run(lambda: self._open(identifier, at))
         except BaseException:
             await self.close()
             raise
 
     async def replace(self, replacement: Replacement, number: int) -> None:
         """Apply all of an initialize(), or nothing."""
-        await self._worker.call(lambda: self._replace(replacement, number))
+        await self._worker.run(lambda: self._replace(replacement, number))
 
     async def has_replaced(self, number: int) -> bool:
         """Whether that replacement is in the file."""
-        return await self._worker.call(lambda: self._has_replaced(number))
+        return await self._worker.run(lambda: self._has_replaced(number))
 
     async def write(self, batch: Sequence[Change], number: int, trace: Sequence[TraceRow] = ()) -> Sequence[Refusal]:
         """Make a batch durable; the lock makes this scheduler the only writer, so nothing is refused."""
-        await self._worker.call(lambda: self._write(batch, number, trace))
+        await self._worker.run(lambda: self._write(batch, number, trace))
         return ()
 
     def touch(self) -> None:
@@ -136,14 +136,14 @@ class SqliteStore:
     async def close(self) -> None:
         """Close the file, release the lock, end the thread."""
         with contextlib.suppress(asyncio.CancelledError):
-            await self._worker.call(self._release)
-        self._worker.finish(lambda: None)
+            await self._worker.run(self._release)
+        self._worker.close()
         self._holder = None
 
     def abandon(self) -> None:
         """Record nothing more and release everything; what is being written now still completes."""
         self._dead = True
-        self._worker.finish(self._release)
+        self._worker.close(self._release)
         self._holder = None
 
     # --- loading -----------------------------------------------------------------------------------------------------

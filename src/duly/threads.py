@@ -1,0 +1,135 @@
+"""Daemon threads that run blocking calls for the event loop: callbacks in a few, a store's writes in one."""
+
+import asyncio
+import contextlib
+import contextvars
+import os
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any, Final, Protocol, TypeVar
+
+T = TypeVar("T")
+
+_JOIN_SECONDS: Final = 10
+
+_Queue = queue.SimpleQueue[Callable[[], object] | None]
+"""Calls for the threads; a None ends the thread that takes it."""
+
+
+class Threads(Protocol):
+    """Where blocking calls run: in threads of their own, or, on a simulated host, on the event loop."""
+
+    size: int
+    """How many calls can run at once."""
+
+    async def run(self, call: Callable[[], T]) -> T:
+        """Run a call in the caller's context, away from the event loop; calls begin in the order in which they come."""
+        ...
+
+    def close(self, last: Callable[[], object] | None = None, *, wait: bool = True) -> None:
+        """End the threads once they have run what was given to them, and `last` after all of that.
+
+        `last` is for a single thread, and needs no event loop. Without `wait` this returns before the threads end.
+        """
+        ...
+
+
+class DaemonThreads:
+    """Up to `size` daemon threads, each started when it is needed.
+
+    Not `ThreadPoolExecutor`: the interpreter joins its threads at exit, so a blocking callback that never returns
+    would keep the process from ending.
+    """
+
+    def __init__(self, size: int, name: str) -> None:
+        self.size = size
+        self._name = name
+        self._calls: _Queue = queue.SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._under_way = 0
+
+    async def run(self, call: Callable[[], T]) -> T:
+        """Run a call in one of the threads, and hand its result, or what it raised, to the event loop."""
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[T] = loop.create_future()
+        context = contextvars.copy_context()
+
+        def perform() -> None:
+            result: Any = None
+            error: BaseException | None = None
+            try:
+                result = context.run(call)
+            except BaseException as raised:  # SystemExit and KeyboardInterrupt too: they end a call, not a thread
+                error = raised
+            with contextlib.suppress(RuntimeError):  # the event loop is closed: nothing waits for the answer
+                loop.call_soon_threadsafe(_settle, answer, result, error)
+
+        self._under_way += 1
+        if len(self._threads) < min(self._under_way, self.size):
+            self._start_one()
+        self._calls.put(perform)
+        try:
+            return await answer
+        finally:
+            self._under_way -= 1
+
+    def close(self, last: Callable[[], object] | None = None, *, wait: bool = True) -> None:
+        """End every thread; if none was ever started, run `last` here. Later calls start new threads."""
+        threads, self._threads = self._threads, []
+        calls, self._calls = self._calls, queue.SimpleQueue()
+        if last is not None:
+            if not threads:
+                last()
+            calls.put(last)
+        for _ in threads:
+            calls.put(None)
+        for thread in threads if wait else ():
+            thread.join(timeout=_JOIN_SECONDS)
+
+    def _start_one(self) -> None:
+        name = self._name if self.size == 1 else f"{self._name}-{len(self._threads)}"
+        # A thread keeps the queue it was started with: one that is slow to end takes nothing from its successors.
+        thread = threading.Thread(target=_serve, args=(self._calls,), name=name, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+
+class Inline:
+    """No threads at all: every call runs where it is made, at its own instant; for simulated hosts and tests."""
+
+    def __init__(self, size: int = 1) -> None:
+        self.size = size
+
+    async def run(self, call: Callable[[], T]) -> T:
+        """Run the call here and now."""
+        return call()
+
+    def close(self, last: Callable[[], object] | None = None, *, wait: bool = True) -> None:
+        """Run `last` here and now; there is nothing to end."""
+        if last is not None:
+            last()
+
+
+def default_threads() -> int:
+    """How many threads run blocking callbacks unless `max_concurrency` says otherwise (SPEC 3.10)."""
+    return min(32, (os.cpu_count() or 1) + 4)
+
+
+def _serve(calls: _Queue) -> None:
+    while (perform := calls.get()) is not None:
+        perform()
+
+
+def _settle(answer: "asyncio.Future[T]", result: T, error: BaseException | None) -> None:
+    if answer.done():
+        return
+    if isinstance(error, StopIteration):
+        # A future cannot carry it: awaiting code would take it for its own end.
+        wrapped = RuntimeError("callback raised StopIteration")
+        wrapped.__cause__ = error
+        error = wrapped
+    if error is not None:
+        answer.set_exception(error)
+    else:
+        answer.set_result(result)
