@@ -14,9 +14,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from duly.cli.words import MONTHS, WEEKDAYS, spans
 from duly.core.cron import CronExpression, parse_cron
 from duly.errors import InvalidCronExpressionError
+from duly.insight.cron_words import MONTHS, WEEKDAYS, spans
 
 MACROS: Final = {
     "@yearly": "0 0 1 1 *",

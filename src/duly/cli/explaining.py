@@ -17,11 +17,11 @@ from duly.cli.evidence import (
     Verdict,
     long,
 )
-from duly.cli.shifts import shift_around
 from duly.core.cron import parse_cron
 from duly.core.moments import MICROSECONDS, Instant, Minute, begin, instant_of, minute_of
 from duly.core.occurrences import latest_until
 from duly.core.task import CRASH_LOOP_DELAY
+from duly.insight.zone_changes import zone_change_around
 from duly.stores.port import Declaration, RunRecord
 
 
@@ -41,7 +41,7 @@ class _Case(Timeline):
         wall = asked if asked.tzinfo is evidence.zone else asked.astimezone(evidence.zone)
         self.wall = wall.replace(second=0, microsecond=0)
         super().__init__(evidence, self.wall.date())
-        self.shift = shift_around(self.zone, self.wall.replace(tzinfo=None, fold=0))
+        self.change = zone_change_around(self.zone, self.wall.replace(tzinfo=None, fold=0))
         self.minute = minute_of(instant_of(self.wall), self.zone)
         self.begins = begin(self.minute)
         self.ends = Instant(self.begins + 60 * MICROSECONDS)
@@ -49,7 +49,7 @@ class _Case(Timeline):
     # --- the questions, in the order in which they are asked ---------------------------------------------------------
 
     def answer(self) -> Answer:
-        if self.shift is not None and self.shift.skips:
+        if self.change is not None and self.change.skips:
             return self._skipped()
         if started := [run for run in self.runs if self.begins <= run.started_at < self.ends]:
             return self._ran(started)
@@ -58,30 +58,33 @@ class _Case(Timeline):
             return self._future(declared)
         if declared is None:
             return self._undeclared()
-        if self.shift is not None and self.wall.fold:
+        if self.change is not None and self.wall.fold:
             return self._second_copy(declared)
         if not self._is_due(declared):
             return self._not_due(declared)
         return self._due_but_not_started(declared)
 
     def _skipped(self) -> Answer:
-        assert self.shift is not None
+        assert self.change is not None
         named = [
             each
             for each in self.evidence.declarations
             if parse_cron(each.expression).matches(self.wall.replace(tzinfo=UTC))
         ]
-        clocks = f"clocks went forward from {self.shift.before:%H:%M} to {self.shift.after:%H:%M}"
+        clocks = f"clocks went forward from {self.change.clock_before:%H:%M} to {self.change.clock_after:%H:%M}"
         reasons = [
             Reason(
                 "skippedByDst",
                 f"{self.wall:%H:%M} does not exist on {self.wall:%Y-%m-%d}: {clocks}; nothing is due then, nor missed",
-                {"clockBefore": self.shift.before.isoformat(), "clockAfter": self.shift.after.isoformat()},
+                {
+                    "clockBefore": self.change.clock_before.isoformat(),
+                    "clockAfter": self.change.clock_after.isoformat(),
+                },
             )
         ]
         if self.evidence.declarations:
             expression = parse_cron((named or list(self.evidence.declarations))[-1].expression)
-            reasons.append(self.nearest(expression, instant_of(self.shift.at)))
+            reasons.append(self.nearest(expression, instant_of(self.change.at)))
         headline = "did not run: this minute does not exist" if named else "not due, and this minute does not exist"
         return Answer(Verdict.NOT_RUN if named else Verdict.NOT_DUE, headline, tuple(reasons))
 
@@ -91,7 +94,7 @@ class _Case(Timeline):
         for run in started:
             reasons += self._why_started(run)
             reasons += self._what_became_of(run)
-        if self.shift is not None and not self.shift.skips and not self.wall.fold:
+        if self.change is not None and not self.change.skips and not self.wall.fold:
             reasons.append(self._repeated())
         lateness = self.lateness(first)
         if lateness > PUNCTUAL:
@@ -103,7 +106,7 @@ class _Case(Timeline):
         if declared is None:
             return Answer(Verdict.NOT_YET, "not yet, and no such task is declared", (self._known(),))
         reasons = [Reason("notYet", f"{self.at(self.begins)} is still to come")]
-        if self.shift is not None and self.wall.fold:
+        if self.change is not None and self.wall.fold:
             reasons.append(self._repeated())
             return Answer(Verdict.NOT_YET, "will not run: this minute occurs twice", tuple(reasons))
         due = self._is_due(declared)
@@ -350,8 +353,8 @@ class _Case(Timeline):
         return Reason("unknownTask", "no declaration of it is on record")
 
     def _repeated(self) -> Reason:
-        assert self.shift is not None
-        clocks = f"clocks go back from {self.shift.before:%H:%M} to {self.shift.after:%H:%M}"
+        assert self.change is not None
+        clocks = f"clocks go back from {self.change.clock_before:%H:%M} to {self.change.clock_after:%H:%M}"
         which = "this is the second" if self.wall.fold else "this is the first"
         text = f"{self.wall:%H:%M} occurs twice on {self.wall:%Y-%m-%d} ({clocks}), and is due the first time only"
         return Reason("repeatedByDst", f"{text}; {which}")

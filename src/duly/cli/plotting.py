@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from duly.cli.output import fail, reason_of
 from duly.cli.simulation import Outcome
-from duly.engine.declare import zone_name
+from duly.core.moments import zone_name
 from duly.stores.sqlite.file import kind
 
 FORMATS: Final = (".svg", ".png", ".pdf")

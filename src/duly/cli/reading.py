@@ -24,10 +24,9 @@ import click
 from duly.cli.holding import Holder, read_lock
 from duly.cli.output import Exit, Failure, fail, failure_of, plain
 from duly.cli.time_text import host_zone, now
-from duly.core.moments import Instant
+from duly.core.moments import Instant, zone_name
 from duly.core.record import FIELDS, Stored, read_records
 from duly.core.task import Running
-from duly.engine.declare import zone_name
 from duly.errors import DulyError, StoreError, StoreVersionError, TaskInvalidStructureError
 from duly.stores.port import Declaration, RunRecord
 from duly.stores.sqlite import schema

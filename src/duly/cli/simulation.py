@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta, tzinfo
 from typing import Final
 
-from duly.cli.shifts import leaps
 from duly.core.moments import MICROSECONDS, Minute, as_datetime, instant_of, minute_of
 from duly.core.occurrences import next_after
 from duly.core.registration import Registration
 from duly.events import Event, TaskInterrupted, TaskRunCompleted, TaskRunFailed, TaskRunStarted
+from duly.insight.zone_changes import leaps
 from duly.scheduler import Scheduler
 from duly.testing import SimulatedHost
 
@@ -306,10 +306,9 @@ class _Ledger:
         for name, expression in self._expressions.items():
             tally = tallies[name]
             tally.still_owed, _, _ = self._served(name, last)
-            for shift in leaps(expression, scenario.zone, scenario.begin, scenario.last):
-                affected = len(shift.affected(expression))
-                if shift.skips:
-                    tally.skipped += affected
+            for leap in leaps(expression, scenario.zone, scenario.begin, scenario.last):
+                if leap.kind == "skipped":
+                    tally.skipped += len(leap.minutes)
                 else:
-                    tally.repeated += affected
+                    tally.repeated += len(leap.minutes)
         return list(tallies.values())

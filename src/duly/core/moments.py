@@ -53,6 +53,11 @@ def minute_of(instant: Instant, zone: tzinfo) -> Minute:
     return Minute(second - (second + int(offset.total_seconds())) % 60)
 
 
+def zone_name(zone: tzinfo) -> str:
+    """The name of a zone, as events and stores have it."""
+    return str(getattr(zone, "key", None) or zone)
+
+
 def delay_of(duration: timedelta) -> Delay:
     """A duration in whole milliseconds, rounded away from zero so that no delay is ever lost to rounding."""
     microseconds = duration // _ONE_MICROSECOND

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from duly.clock import in_slices
 from duly.core.agenda import Agenda
-from duly.core.moments import Instant, as_datetime, minute_of
+from duly.core.moments import Instant, as_datetime, minute_of, zone_name
 from duly.core.record import read_alike
 from duly.core.registration import STEP_TASKS, Kind, Registration, Registrations, reading_registrations, snapshot
 from duly.core.resolution import Resolution, configuration, difference, in_force, resolve, taking_over
@@ -405,11 +405,6 @@ class Initialization:
             for task in (*resolution.added, *(change.new for change in resolution.overridden)):
                 sink.emit(TaskScheduled(task.name, task.expression.text, task.delay))
                 yield
-
-
-def zone_name(zone: tzinfo) -> str:
-    """What a zone is called, in events and in the store."""
-    return str(getattr(zone, "key", None) or zone)
 
 
 def hand_on(previous: "asyncio.Future[None] | None", turn: "asyncio.Future[None]") -> None:

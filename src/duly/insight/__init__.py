@@ -1,8 +1,10 @@
 """What a store means to people, as values: the command line and a dashboard show the same ones.
 
-json_form   the one JSON form of every value, derived from its fields
-run         one run: how late, how long, what became of it
-words       times and durations in words
+json_form     the one JSON form of every value, derived from its fields
+run           one run: how late, how long, what became of it
+zone_changes  where a zone changes its offset, and the minutes of an expression that it skips or repeats
+cron_words    a cron expression in words
+words         times, durations and lists in words
 
 Everything here is pure: values in, values out, `now` and the zone always arguments. Nothing here opens a file, parses
 arguments or prints.

@@ -1,5 +1,6 @@
-"""Times and durations in words."""
+"""Times, durations and lists in words."""
 
+from collections.abc import Sequence
 from datetime import timedelta, tzinfo
 
 from duly.core.moments import MICROSECONDS, Instant, as_datetime
@@ -48,3 +49,8 @@ def between(start: Instant | int, end: Instant | int) -> str:
 def ago(instant: Instant | int, at: Instant | int) -> str:
     """How long ago, or how far ahead, an instant is, for people."""
     return f"{between(instant, at)} ago" if instant <= at else f"in {between(at, instant)}"
+
+
+def listed(parts: Sequence[str]) -> str:
+    """Parts of a sentence: "a", "a and b", "a, b and c"."""
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"

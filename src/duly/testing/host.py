@@ -18,9 +18,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from duly.clock import breathe
 from duly.core.agenda import Decision
-from duly.core.moments import MICROSECONDS, Instant, as_datetime, begin, instant_of
+from duly.core.moments import MICROSECONDS, Instant, as_datetime, begin, instant_of, zone_name
 from duly.core.registration import Kind
-from duly.engine.declare import zone_name
 from duly.engine.host import Host
 from duly.engine.loop import FIRST_CHUNK_STARTS, Loop
 from duly.engine.options import check_listener

@@ -10,9 +10,9 @@ from rich.text import Text
 
 from duly.cli.dialects import Remark, Translation, translate
 from duly.cli.output import Exit, fail, json_option, plain, print_json, say
-from duly.cli.words import in_words
 from duly.core.cron import CronExpression, parse_cron
 from duly.errors import InvalidCronExpressionError
+from duly.insight.cron_words import in_words
 
 _SHOWN_MAX: Final = 200
 _FIELDS: Final = ("minute", "hour", "day", "month", "weekday")

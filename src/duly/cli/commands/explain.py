@@ -15,8 +15,7 @@ from duly.cli.output import Exit, fail, json_option, note, plain, print_json, sa
 from duly.cli.reading import Snapshot, read_store, store_option, unknown_task
 from duly.cli.time_text import MOMENT_FORMS, parse_moment, zone_named
 from duly.core.cron import parse_cron
-from duly.core.moments import Instant
-from duly.engine.declare import zone_name
+from duly.core.moments import Instant, zone_name
 from duly.errors import InvalidCronExpressionError
 from duly.insight.words import iso
 from duly.stores.port import Declaration

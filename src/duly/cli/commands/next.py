@@ -13,25 +13,17 @@ from rich.text import Text
 from duly.cli.commands.check import Verdict, examine, pointed_at
 from duly.cli.completion import complete_target, complete_zone
 from duly.cli.output import Exit, fail, json_option, plain, print_json, say
-from duly.cli.shifts import Shift, leaps
 from duly.cli.target import TARGET_HELP, load_now, looks_like_target
 from duly.cli.time_text import host_zone, now, parse_moment, zone_named
-from duly.cli.words import in_words, listed
 from duly.core.cron import CronExpression
-from duly.core.moments import Instant, instant_of
-from duly.engine.declare import zone_name
+from duly.core.moments import Instant, instant_of, zone_name
 from duly.errors import CronCalculationError
-from duly.insight.words import ago
+from duly.insight.cron_words import in_words
+from duly.insight.json_form import json_form
+from duly.insight.words import ago, listed
+from duly.insight.zone_changes import Leap, leaps
 
 _MINUTES_TOLD_MAX = 4
-
-
-@dataclass(frozen=True, slots=True)
-class Leap:
-    """A change of the zone's offset that skips or repeats minutes an expression names."""
-
-    shift: Shift
-    minutes: tuple[datetime, ...]  # naive, as the wall clock shows them
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +44,7 @@ def coming(task: str | None, expression: CronExpression, since: datetime, count:
     before = (since.astimezone(UTC) - timedelta(microseconds=1)).astimezone(zone)
     starts = tuple(islice(_starts(expression, before), count))
     touched = leaps(expression, zone, before, starts[-1]) if starts else ()
-    return Coming(task, expression, starts, tuple(Leap(shift, tuple(shift.affected(expression))) for shift in touched))
+    return Coming(task, expression, starts, tuple(touched))
 
 
 def _starts(expression: CronExpression, since: datetime) -> Iterator[datetime]:
@@ -138,7 +130,7 @@ def _show(found: Coming, at: Instant, told: str) -> None:
 
 
 def _lines(found: Coming, at: Instant) -> Iterator[Text]:
-    events: list[tuple[Instant, Text]] = [(instant_of(leap.shift.at), told_leap(leap)) for leap in found.leaps]
+    events: list[tuple[Instant, Text]] = [(instant_of(leap.at), told_leap(leap)) for leap in found.leaps]
     events += [(instant_of(start), _told_start(start, at)) for start in found.starts]
     events.sort(key=lambda event: event[0])
     for _, line in events:
@@ -157,15 +149,15 @@ def _offset(when: datetime) -> str:
 
 def told_leap(leap: Leap) -> Text:
     """A leap as a line for people."""
-    shift, minutes = leap.shift, leap.minutes
+    minutes, before, after = leap.minutes, leap.clock_before, leap.clock_after
     shown = [f"{minute:%H:%M}" for minute in minutes]
     if len(shown) > _MINUTES_TOLD_MAX:
         shown = [f"{shown[0]} to {shown[-1]} ({len(shown)} minutes)"]
     what = listed(shown)
     one = len(minutes) == 1
-    form = "%H:%M" if shift.before.date() == shift.after.date() else "%Y-%m-%d %H:%M"
-    clocks = f"from {shift.before:{form}} to {shift.after:{form}}"
-    if shift.skips:
+    form = "%H:%M" if before.date() == after.date() else "%Y-%m-%d %H:%M"
+    clocks = f"from {before:{form}} to {after:{form}}"
+    if leap.kind == "skipped":
         text = f"{what} {'does' if one else 'do'} not exist: clocks go forward {clocks}, "
         text += f"nothing runs for {'it' if one else 'them'}"
     else:
@@ -186,10 +178,10 @@ def _show_merged(found: list[Coming], count: int, at: Instant, told: str) -> Non
     ]
     last = lines[-1][0] if lines else Instant(0)
     lines += [
-        (instant_of(leap.shift.at), 0, Text.assemble(told_leap(leap), f" ({plain(each.task)})"))
+        (instant_of(leap.at), 0, Text.assemble(told_leap(leap), f" ({plain(each.task)})"))
         for each in found
         for leap in each.leaps
-        if instant_of(leap.shift.at) <= last
+        if instant_of(leap.at) <= last
     ]
     for _, _, line in sorted(lines, key=lambda line: line[:2]):
         say(line)
@@ -208,7 +200,7 @@ def _document(found: list[Coming], since: datetime, zone: tzinfo, merged: int | 
                 "expression": each.expression.text,
                 "words": in_words(each.expression),
                 "starts": [start.isoformat() for start in each.starts],
-                "leaps": [leap_document(leap) for leap in each.leaps],
+                "leaps": [json_form(leap, zone) for leap in each.leaps],
             }
             for each in found
         ],
@@ -216,14 +208,3 @@ def _document(found: list[Coming], since: datetime, zone: tzinfo, merged: int | 
     if merged is not None:
         document["merged"] = [{"at": start.isoformat(), "task": name} for start, name in _merge(found, merged)]
     return document
-
-
-def leap_document(leap: Leap) -> dict[str, Any]:
-    """A leap as JSON has it; wall-clock times are naive."""
-    return {
-        "kind": "skipped" if leap.shift.skips else "repeated",
-        "at": leap.shift.at.isoformat(),
-        "clockBefore": leap.shift.before.isoformat(),
-        "clockAfter": leap.shift.after.isoformat(),
-        "minutes": [minute.isoformat() for minute in leap.minutes],
-    }

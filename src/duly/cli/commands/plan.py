@@ -19,12 +19,11 @@ from duly.cli.reading import Snapshot, UnusedStore, read_store, store_option
 from duly.cli.target import Loaded, load_now
 from duly.cli.time_text import host_zone, now
 from duly.core.cron import CronExpression
-from duly.core.moments import Instant, Minute, as_datetime, begin, minute_of
+from duly.core.moments import Instant, Minute, as_datetime, begin, minute_of, zone_name
 from duly.core.occurrences import next_after
 from duly.core.registration import Kind, Registration
 from duly.core.resolution import Orphan, Override, Resolution, resolve
 from duly.core.task import Interrupted, Running, Task, corrected, interrupt
-from duly.engine.declare import zone_name
 from duly.errors import CronCalculationError
 from duly.insight.words import clock_time, iso, stretch
 

@@ -23,7 +23,7 @@ from duly.cli.simulation import Outcome, Scenario, SimulatedRun, Tally, let_pass
 from duly.cli.tables import table
 from duly.cli.target import TARGET_HELP, load_now
 from duly.cli.time_text import host_zone, now, parse_duration, parse_moment, zone_named
-from duly.engine.declare import zone_name
+from duly.core.moments import zone_name
 from duly.insight.words import stretch
 
 _SHOWN_STARTS: Final = 40

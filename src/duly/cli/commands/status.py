@@ -19,9 +19,8 @@ from duly.cli.reading import Snapshot, read_store, store_option
 from duly.cli.tables import table
 from duly.cli.time_text import duration_argument
 from duly.clock import SystemClock
-from duly.core.moments import MICROSECONDS, as_datetime
+from duly.core.moments import MICROSECONDS, as_datetime, zone_name
 from duly.core.task import Running
-from duly.engine.declare import zone_name
 from duly.insight.words import ago, between, clock_time, iso, offset, stretch
 
 _URGENCY = {"interrupted": 0, "owed": 1, "running": 2, "retrying": 3, "waiting": 4}

@@ -6,9 +6,9 @@ from typing import Final
 
 from duly.cli.dialects import translate
 from duly.cli.importers.importing import Entry, Import, identifier
-from duly.cli.words import listed
 from duly.core.cron import parse_cron
 from duly.errors import InvalidCronExpressionError
+from duly.insight.words import listed
 
 _VARIABLE: Final = re.compile(r"""\s*(["']?)([A-Za-z_]\w*)\1\s*=\s*(.*?)\s*$""")
 _ENTRY: Final = re.compile(r"\s*-?(@\w+|(?:[^\s@]\S*[ \t]+){4}\S+)[ \t]+(\S.*)$")

@@ -10,11 +10,12 @@ from typing import Any, Final
 
 from duly.cli.dialects import posix_set
 from duly.cli.output import plain
-from duly.cli.shifts import leaps
-from duly.cli.words import in_words, listed
 from duly.core.cron import CronExpression, parse_cron
-from duly.engine.declare import zone_name
+from duly.core.moments import zone_name
 from duly.errors import InvalidCronExpressionError
+from duly.insight.cron_words import in_words
+from duly.insight.words import listed
+from duly.insight.zone_changes import leaps
 
 AHEAD: Final = timedelta(days=366)
 """How far ahead changes of the clock are looked for."""
@@ -96,11 +97,11 @@ def finish(found: Import, zone: tzinfo, since: datetime) -> None:
 
 def _clock_changes(expression: CronExpression, zone: tzinfo, since: datetime) -> list[str]:
     told = []
-    for shift in leaps(expression, zone, since, since + AHEAD):
-        minutes = [f"{minute:%H:%M}" for minute in shift.affected(expression)]
+    for leap in leaps(expression, zone, since, since + AHEAD):
+        minutes = [f"{minute:%H:%M}" for minute in leap.minutes]
         what = listed(minutes) if len(minutes) <= 3 else f"{minutes[0]} to {minutes[-1]}"
-        day = f"{min(shift.before, shift.after):%Y-%m-%d}"
-        if shift.skips:
+        day = f"{leap.minutes[0]:%Y-%m-%d}"
+        if leap.kind == "skipped":
             told.append(f"on {day}, {what} does not exist in {zone_name(zone)}: duly runs nothing for it")
         else:
             told.append(f"on {day}, {what} occurs twice in {zone_name(zone)}: duly runs it the first time only")

@@ -22,8 +22,7 @@ from duly.cli.service.events_log import ApplicationLog, EventsLog
 from duly.cli.service.notify import Notifier
 from duly.cli.target import Loaded, Target, TargetFailure, load
 from duly.clock import SystemClock
-from duly.core.moments import MICROSECONDS
-from duly.engine.declare import zone_name
+from duly.core.moments import MICROSECONDS, zone_name
 from duly.engine.host import system_host
 from duly.errors import DulyError, TaskListMismatchError
 from duly.events import Event

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
-from typing import Final
+from typing import Final, Literal
 
 from duly.core.cron import CronExpression
 from duly.core.moments import EPOCH
@@ -17,21 +17,21 @@ _DAY: Final = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Shift:
-    """A moment at which the wall clock leaps; `before` and `after` are what it shows, both naive."""
+class ZoneChange:
+    """A moment at which a zone changes its offset; the clocks show naive wall-clock time."""
 
     at: datetime  # in UTC
-    before: datetime
-    after: datetime
+    clock_before: datetime
+    clock_after: datetime
 
     @property
     def skips(self) -> bool:
         """Whether wall-clock time is left out; otherwise it is repeated."""
-        return self.after > self.before
+        return self.clock_after > self.clock_before
 
-    def affected(self, expression: CronExpression) -> list[datetime]:
-        """The naive wall-clock minutes that an expression names and that do not exist, or exist twice."""
-        first, last = min(self.before, self.after), max(self.before, self.after)
+    def minutes_of(self, expression: CronExpression) -> tuple[datetime, ...]:
+        """The wall-clock minutes that an expression names and that do not exist, or exist twice."""
+        first, last = min(self.clock_before, self.clock_after), max(self.clock_before, self.clock_after)
         minute = first.replace(second=0, microsecond=0)
         if minute < first:
             minute += _MINUTE
@@ -40,10 +40,22 @@ class Shift:
             if expression.matches(minute.replace(tzinfo=UTC)):  # UTC skips nothing: this asks about the text alone
                 found.append(minute)
             minute += _MINUTE
-        return found
+        return tuple(found)
 
 
-def shifts(zone: tzinfo, since: datetime, until: datetime) -> Iterator[Shift]:
+@dataclass(frozen=True, slots=True)
+class Leap:
+    """A change of a zone that skips or repeats minutes which an expression names."""
+
+    kind: Literal["skipped", "repeated"]
+    at: datetime  # in UTC
+    clock_before: datetime
+    clock_after: datetime
+    minutes: tuple[datetime, ...]
+    """The minutes, as the wall clock shows them."""
+
+
+def zone_changes(zone: tzinfo, since: datetime, until: datetime) -> Iterator[ZoneChange]:
     """Every change of a zone's offset after `since` and up to `until`, both aware, in order."""
     low, end = _second(since), _second(until)
     offset = _offset(zone, low)
@@ -53,12 +65,12 @@ def shifts(zone: tzinfo, since: datetime, until: datetime) -> Iterator[Shift]:
         if later != offset:
             at = _turning_point(zone, low, high, offset)
             shown = (EPOCH + timedelta(seconds=at)).replace(tzinfo=None)
-            yield Shift(EPOCH + timedelta(seconds=at), shown + offset, shown + later)
+            yield ZoneChange(EPOCH + timedelta(seconds=at), shown + offset, shown + later)
         low, offset = high, later
 
 
 def _turning_point(zone: tzinfo, low: int, high: int, offset: timedelta) -> int:
-    """The first second at which the offset is another one."""
+    """The first second at which the zone has another offset."""
     while high - low > 1:
         middle = (low + high) // 2
         if _offset(zone, middle) == offset:
@@ -80,15 +92,15 @@ def _offset(zone: tzinfo, second: int) -> timedelta:
     return offset if offset is not None else timedelta(0)
 
 
-def leaps(expression: CronExpression, zone: tzinfo, since: datetime, until: datetime) -> Iterator[Shift]:
-    """The changes of offset after `since` and up to `until` that skip or repeat minutes an expression names.
+def leaps(expression: CronExpression, zone: tzinfo, since: datetime, until: datetime) -> Iterator[Leap]:
+    """The leaps of an expression after `since` and up to `until`, in order.
 
     Follows the expression, not the calendar: four thousand years of 29 February cost a thousand questions.
     """
     naive_until = min(until.astimezone(zone).replace(tzinfo=None), datetime.max - _DAY) + _DAY
     wall = max(since.astimezone(zone).replace(tzinfo=None), datetime.min + _DAY) - _DAY
     since, until = since.astimezone(UTC), until.astimezone(UTC)  # in one zone, Python would compare wall clocks
-    passed: Shift | None = None
+    passed: ZoneChange | None = None
     while True:
         try:
             wall = expression.next_after(wall.replace(tzinfo=UTC)).replace(tzinfo=None)
@@ -96,16 +108,22 @@ def leaps(expression: CronExpression, zone: tzinfo, since: datetime, until: date
             return
         if wall > naive_until:
             return
-        if passed is not None and wall < max(passed.before, passed.after):
+        if passed is not None and wall < max(passed.clock_before, passed.clock_after):
             continue
-        if (shift := shift_around(zone, wall)) is not None:
-            passed = shift
-            if since < shift.at <= until:
-                yield shift
+        if (change := zone_change_around(zone, wall)) is not None:
+            passed = change
+            if since < change.at <= until:
+                yield Leap(
+                    "skipped" if change.skips else "repeated",
+                    change.at,
+                    change.clock_before,
+                    change.clock_after,
+                    change.minutes_of(expression),
+                )
 
 
-def shift_around(zone: tzinfo, wall: datetime) -> Shift | None:
-    """The leap that a naive wall-clock time falls into: the time does not exist, or exists twice."""
+def zone_change_around(zone: tzinfo, wall: datetime) -> ZoneChange | None:
+    """The change that a naive wall-clock time falls into: the time does not exist, or exists twice."""
     first, second = wall.replace(tzinfo=zone, fold=0), wall.replace(tzinfo=zone, fold=1)
     try:
         if first.utcoffset() == second.utcoffset():
@@ -113,7 +131,7 @@ def shift_around(zone: tzinfo, wall: datetime) -> Shift | None:
         instants = sorted((first.astimezone(UTC), second.astimezone(UTC)))
     except OverflowError:  # at the ends of the calendar
         return None
-    for shift in shifts(zone, instants[0] - _DAY, instants[1] + _DAY):
-        if min(shift.before, shift.after) <= wall < max(shift.before, shift.after):
-            return shift
+    for change in zone_changes(zone, instants[0] - _DAY, instants[1] + _DAY):
+        if min(change.clock_before, change.clock_after) <= wall < max(change.clock_before, change.clock_after):
+            return change
     return None

@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from duly import CronExpression, parse_cron
-from duly.cli.words import in_words
+from duly.insight.cron_words import in_words
 
 _LONGEST = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from duly.core.cron import CronExpression
+from duly.insight.words import listed
 
 MONTHS: Final = (
     "January", "February", "March", "April", "May", "June",
@@ -112,11 +113,6 @@ def _weekdays(expression: CronExpression) -> str:
 
 
 # --- lists -----------------------------------------------------------------------------------------------------------
-
-
-def listed(parts: Sequence[str]) -> str:
-    """Parts of a sentence: "a", "a and b", "a, b and c"."""
-    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 
 def spans(values: Iterable[int]) -> list[tuple[int, int]]:
