@@ -1,19 +1,14 @@
-"""The tasks that are measured, and a store that notes when it has written.
+"""The tasks that are measured: so many registrations, and the sets of expressions that they take in turn.
 
 Sets of expressions: `together` (all tasks have one daily expression), `distinct` (1,440 expressions that all name the
 same minute: the hard case), `spread` (one for each minute of the day), `dormant` (none of which comes soon).
 """
 
-import asyncio
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from itertools import islice, product
-from pathlib import Path
-from typing import Any
 
 from benchmarks.clocks import LeapingClock
-from duly.stores import Refusal, SqliteStore
 
 EXPRESSIONS = 1_440
 RETRY_DELAY = timedelta(minutes=5)
@@ -63,31 +58,3 @@ def tasks(number: int, expressions: Sequence[str], callback: Callback) -> list[R
     """So many registrations, their expressions in turn."""
     kinds = len(expressions)
     return [(f"task-{index}", expressions[index % kinds], callback, RETRY_DELAY) for index in range(number)]
-
-
-class NotingStore(SqliteStore):
-    """The embedded store as it is, with a note of how much it was given to write, and when that was durable."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
-        self.commits = 0
-        self.changes = 0
-        self.durable_at = 0.0  # perf_counter() when the last write had been durable
-        self._expected = 0
-        self._complete: asyncio.Event | None = None
-
-    def expect(self, changes: int) -> asyncio.Event:
-        """Count from here; the event is set when so many changes are durable."""
-        self.commits = self.changes = 0
-        self._expected, self._complete = changes, asyncio.Event()
-        return self._complete
-
-    async def write(self, batch: Sequence[Any], number: int, *others: Any, **more: Any) -> Sequence[Refusal]:
-        """Write, and note it."""
-        refusals = await super().write(batch, number, *others, **more)
-        self.durable_at = time.perf_counter()
-        self.commits += 1
-        self.changes += len(batch)
-        if self._complete is not None and self.changes >= self._expected:
-            self._complete.set()
-        return refusals

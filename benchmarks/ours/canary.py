@@ -7,6 +7,7 @@ from pathlib import Path
 import duly
 from benchmarks import witness, workload
 from benchmarks.clocks import LeapingClock
+from benchmarks.noting_store import NotingStore
 from benchmarks.ours.tick import LEAD_SECONDS
 from benchmarks.watching import Canary, collector_pauses
 
@@ -19,7 +20,7 @@ async def measure(folder: Path, tasks: int, *, freeze: bool = False) -> dict[str
     `freeze` calls gc.freeze() after initialize(), as `duly run` does.
     """
     clock = LeapingClock()
-    store = workload.NotingStore(folder / "store.db")
+    store = NotingStore(folder / "store.db")
     scheduler = duly.Scheduler(store, clock=clock)
     due = clock.due_minute()
     registrations = workload.tasks(tasks, workload.distinct(due), witness.callback)

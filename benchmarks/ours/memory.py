@@ -9,6 +9,7 @@ from pathlib import Path
 import duly
 from benchmarks import witness, workload
 from benchmarks.clocks import LeapingClock
+from benchmarks.noting_store import NotingStore
 from benchmarks.watching import resident_bytes
 
 LEAD_SECONDS = 0.05
@@ -50,7 +51,7 @@ async def _held(folder: Path, tasks: int) -> dict[str, float]:
 
 async def _growth(folder: Path, tasks: int, runs: int, warm_up_runs: int) -> dict[str, float]:
     clock = LeapingClock()
-    store = workload.NotingStore(folder / "store.db")
+    store = NotingStore(folder / "store.db")
     scheduler = duly.Scheduler(store, clock=clock)
     registrations = workload.tasks(tasks, ["* * * * *"], witness.callback)
     started = witness.expect(tasks)
@@ -75,7 +76,7 @@ async def _growth(folder: Path, tasks: int, runs: int, warm_up_runs: int) -> dic
     }
 
 
-async def _tick_on(clock: LeapingClock, store: workload.NotingStore, tasks: int, runs: int) -> None:
+async def _tick_on(clock: LeapingClock, store: NotingStore, tasks: int, runs: int) -> None:
     for _ in range(-(-runs // tasks)):
         started, durable = witness.expect(tasks), store.expect(2 * tasks)
         clock.leap_to_boundary(LEAD_SECONDS)
@@ -86,11 +87,11 @@ async def _tick_on(clock: LeapingClock, store: workload.NotingStore, tasks: int,
         witness.check(tasks)
 
 
-async def _at_rest(store: workload.NotingStore) -> tuple[int, int, int]:
+async def _at_rest(store: NotingStore) -> tuple[int, int, int]:
     await asyncio.sleep(REST_SECONDS)  # the last ends are still being settled
     return _sizes(store)
 
 
-def _sizes(store: workload.NotingStore) -> tuple[int, int, int]:
+def _sizes(store: NotingStore) -> tuple[int, int, int]:
     gc.collect()
     return tracemalloc.get_traced_memory()[0], resident_bytes(), os.path.getsize(store.path)

@@ -8,6 +8,7 @@ from statistics import median
 import duly
 from benchmarks import witness, workload
 from benchmarks.clocks import clock_for
+from benchmarks.noting_store import NotingStore
 
 LEAD_SECONDS = 0.2
 
@@ -15,7 +16,7 @@ LEAD_SECONDS = 0.2
 async def measure(folder: Path, tasks: int, minutes: int = 10, *, system_clock: bool = False) -> dict[str, float]:
     """Watch one task that is due each minute, for so many minutes, among tasks that sleep."""
     clock = clock_for(system=system_clock)
-    store = workload.NotingStore(folder / "store.db")
+    store = NotingStore(folder / "store.db")
     scheduler = duly.Scheduler(store, clock=clock)
     await clock.make_room(workload.room_seconds(tasks))
     registrations = workload.tasks(tasks - 1, workload.dormant(clock.due_minute()), witness.callback)

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import duly
-from benchmarks import witness, workload
+from benchmarks import witness
 from benchmarks.clocks import LeapingClock
+from benchmarks.noting_store import NotingStore
 from benchmarks.ours.tick import LEAD_SECONDS, initialize
 from benchmarks.watching import Processor
 
@@ -22,7 +23,7 @@ async def measure(folder: Path, tasks: int, *, collector: bool = True) -> dict[s
     With `collector=False` it is switched off: what is left is the work itself, of both.
     """
     clock = LeapingClock()
-    store = workload.NotingStore(folder / "store.db")
+    store = NotingStore(folder / "store.db")
     scheduler = duly.Scheduler(store, clock=clock)
     due, registrations = await initialize(scheduler, clock, tasks, "distinct", witness.callback)
     if not collector:

@@ -12,6 +12,7 @@ from typing import Any
 import duly
 from benchmarks import witness, workload
 from benchmarks.clocks import LeapingClock, clock_for
+from benchmarks.noting_store import NotingStore
 from benchmarks.watching import Processor, collector_pauses
 from duly.events import Event
 
@@ -49,7 +50,7 @@ async def measure(
     if log:
         write_log_to(folder / "duly.log", logging.INFO)
     clock = clock_for(system=system_clock)
-    store = workload.NotingStore(folder / "store.db")
+    store = NotingStore(folder / "store.db")
     scheduler = duly.Scheduler(store, clock=clock, **options)
     callback = witness.blocking_callback if blocking else witness.callback
     minute, registrations = await initialize(scheduler, clock, tasks, expressions, callback)
@@ -100,7 +101,7 @@ async def initialize(
     return due, registrations
 
 
-def wal_bytes(store: workload.NotingStore) -> int:
+def wal_bytes(store: NotingStore) -> int:
     """How large the write-ahead log has become."""
     return os.path.getsize(f"{store.path}-wal")
 
