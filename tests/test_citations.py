@@ -159,7 +159,7 @@ def missing_files(text: Text) -> Iterator[str]:
         path = found[1]
         if "NNNN" in path or _DECISION.search(path):
             continue
-        if not any(any(base.glob(path)) for base in (ROOT, ROOT / "src" / "duly")):
+        if not any(any(base.glob(path)) for base in (ROOT, ROOT / "src" / "duly", text.path.parent)):
             yield text.fault(found.start(), f"there is no {path}")
     for found in _DECISION.finditer(text.text):
         if not any((ROOT / "docs" / "decisions").glob(f"{found[1]}-*.md")):

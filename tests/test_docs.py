@@ -7,10 +7,15 @@ import re
 import signal
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from duly.cli.output import JSON_FORMAT
+from duly.formal import trace
+from duly.stores.sqlite import schema
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
@@ -68,14 +73,6 @@ async def test_an_example_that_serves_stops_at_ctrl_c(code: str, tmp_path: Path)
     assert lock.read_text() == ""
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_lead_somewhere(page: Path) -> None:
-    """A link to a file of this project names one that exists."""
-    links = re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text())
-    missing = [link for link in links if "://" not in link and not (page.parent / link).exists()]
-    assert missing == []
-
-
 @pytest.mark.slow
 def test_the_demo_tells_its_story_and_ends_by_itself(tmp_path: Path) -> None:
     """`make demo` without a terminal: a first run, a failure with its retry, a blocking task, and a catch-up."""
@@ -103,3 +100,15 @@ def test_every_test_that_the_guarantees_name_exists() -> None:
     defined = set(re.findall(r"def (test_\w+)\(", source))
     assert len(named) > 30
     assert sorted(named - defined) == []
+
+
+def test_the_numbers_of_the_releases_page_are_those_of_the_code() -> None:
+    """docs/releases.md: the version of the package, the store's schema, the trace and the JSON forms."""
+    page = (ROOT / "docs" / "releases.md").read_text()
+    table = dict(re.findall(r"^\| ([\w (`)]+?) \| ([\d.]+) \|", page, re.MULTILINE))
+    assert table == {
+        "package": tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"],
+        "store schema": str(schema.VERSION),
+        "trace format": str(trace.VERSION),
+        "JSON form (`format`)": str(JSON_FORMAT),
+    }
