@@ -113,7 +113,7 @@ _FORMAL = re.compile(r"\bFORMAL ([A-Z]\d+)((?:, [A-DP]\d+\b)*)")
 _PROPERTY = re.compile(r"(?<![\d,._/:#-])(00[0-4])(?:,? )([A-Z]{1,2}\d+[ab]?)(?![\w⁺ᵇ])")
 _CHAPTER = re.compile(r"(?<![\d,._/:#-])(00[0-4])(?::|,)? ([A-Z][a-z][\w-]*(?:(?: & | |/)[A-Z][\w-]*)*)")
 _PATH = re.compile(
-    rf"(?<![\w/.~{{}}-])((?:{FOLDERS})/(?:[\w./-]|\*(?!\*))*\w|(?:{PACKAGES})/[\w/]+\.py\b)",
+    rf"(?<![\w/.~^{{}}-])((?:{FOLDERS})/(?:[\w./-]|\*(?!\*))*(?:\w|\*(?!\*))|(?:{PACKAGES})/[\w/]+\.py\b)",
 )
 _DECISION = re.compile(r"\bdecisions/(\d{4})\b(?!-)")
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
