@@ -3,14 +3,14 @@
 The formulas are data. `Hold(s, c)` is `(¬c) S s`, whose recurrence is `h' = s ∨ (h ∧ ¬c)`; at one event every letter
 is known, and what stands under Y is the value from before. So each event becomes a few assignments, and each property
 of the form G(event → past) an assertion in front of them. `G(a → (¬b W c))` is checked as `G(b → ¬Y Hold(a, c))`, which
-is the same where there is one event per position. Run `python formal/generate.py` after changing the properties.
+is the same where there is one event per position. Run `python -m formal.generate` after changing the properties.
 """
 
 from pathlib import Path
 from typing import Final
 
-from duly.formal.formulas import Formula, read
 from duly.formal.properties import BY_ID, REGISTERS
+from tests.formal.reference.formulas import Formula, read
 
 TARGET: Final = Path(__file__).parent / "registers.pml"
 TASK_EVENTS: Final = {

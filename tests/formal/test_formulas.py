@@ -4,8 +4,8 @@ from itertools import product
 
 import pytest
 
-from duly.formal.formulas import NEUTRAL, STRONG, WEAK, Evaluation, formula, judge, read
 from duly.formal.properties import Value
+from tests.formal.reference.formulas import NEUTRAL, STRONG, WEAK, Evaluation, formula, judge, read
 from tests.formal.story import letters_of
 
 

@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from duly.core.moments import Instant
-from duly.formal.formulas import Evaluation, read
 from duly.formal.monitor import Monitor
 from duly.formal.properties import BY_ID, Value
 from duly.formal.trace import CK, RG, Event
-from duly.formal.unfold import instances, unfold, violated
+from tests.formal.reference.formulas import Evaluation, read
+from tests.formal.reference.unfold import instances, unfold, violated
 from tests.formal.story import HOUR, SECOND, Story, story
 
 ONE_TASK = ("IS", "IE", "SS", "SE", "Crash", "Due", "RS", "REs", "REf", "RetryDue")

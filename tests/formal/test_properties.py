@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from duly.formal import trace
-from duly.formal.formulas import Formula, read
 from duly.formal.properties import BY_ID, PROPERTIES, REGISTERS, Kind, property_table, register_table
+from tests.formal.reference.formulas import Formula, read
 
 PAGE = (Path(__file__).parent.parent.parent / "docs" / "formal.md").read_text()
 LETTERS = set(trace.LETTERS) | {

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from duly.formal.formulas import Evaluation, Formula, read
 from duly.formal.properties import BY_ID
-from duly.formal.unfold import instances, unfold
 from tests.conftest import require
+from tests.formal.reference.formulas import Evaluation, Formula, read
+from tests.formal.reference.unfold import instances, unfold
 from tests.formal.story import story
 from tests.formal.test_monitor_against_formulas import ONE_TASK, legal_story
 

@@ -12,10 +12,10 @@ import pytest
 from duly import parse_cron
 from duly.core.moments import Instant
 from duly.errors import InvalidCronExpressionError
-from duly.formal.formulas import NEUTRAL, Evaluation, judge, read
 from duly.formal.monitor import Monitor
 from duly.formal.properties import Value
 from duly.formal.trace import CK, Event
+from tests.formal.reference.formulas import NEUTRAL, Evaluation, judge, read
 from tests.formal.story import HOUR, Story, letters_of, story
 
 V, H, P = Value.VIOLATED, Value.HOLDING, Value.PENDING

@@ -4,7 +4,7 @@ import pytest
 
 from duly.core.moments import Instant
 from duly.formal.trace import BT, CK, OVERRIDDEN, PRESERVED, RE, RG, RS, WK, Event
-from duly.formal.unfold import unfold, violated
+from tests.formal.reference.unfold import unfold, violated
 from tests.formal.story import HOUR, SECOND, Story, story
 from tests.formal.test_monitor_against_formulas import compare
 

@@ -1,4 +1,4 @@
-"""`python -m tests.mutation`: how many wrong versions of core/ and formal/ the tests notice.
+"""`python -m tests.mutation`: how many wrong versions of core/, formal/ and the reference evaluator the tests notice.
 
 Survivors that were looked at and found equivalent stand in `survivors.toml`, each with its reason. The score is the
 share of killed ones among all others; it is told beside the share among all. Exits with 1 if the score is below 95 %.
@@ -21,7 +21,7 @@ from tests.mutation.running import JUDGES, SECOND_JUDGES, judged, warm_up
 from tests.mutation.trials import Verdict
 from tests.system.record import record
 
-PACKAGES: Final = ("src/duly/core", "src/duly/formal")
+PACKAGES: Final = ("src/duly/core", "src/duly/formal", "tests/formal/reference")
 KILLED_MIN: Final = 0.95
 SURVIVING: Final = (Verdict.SURVIVED, Verdict.UNCOVERED)
 SURVIVORS: Final = Path(__file__).with_name("survivors.toml")
@@ -64,7 +64,9 @@ def _judged(
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.mutation", description=__doc__)
-    parser.add_argument("modules", nargs="*", help="such as src/duly/core/cron.py (default: all of core/ and formal/)")
+    parser.add_argument(
+        "modules", nargs="*", help="such as src/duly/core/cron.py (default: core/, formal/ and the reference evaluator)"
+    )
     parser.add_argument("--sample", type=int, metavar="N", help="only N of them, chosen by --seed")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--minutes", type=float, metavar="M", help="begin no further mutant after M minutes of judging")

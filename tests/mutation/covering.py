@@ -39,7 +39,8 @@ class Coverage:
         run = subprocess.run(
             [
                 *(sys.executable, "-m", "pytest", "-q", "-p", "no:sugar", "-p", "no:cacheprovider", *judges),
-                *("-m", FAST, "--cov=duly", "--cov-context=test", "--cov-report=", "--durations=0"),
+                *("-m", FAST, "--durations=0", "--cov-context=test", "--cov-report="),
+                *("--cov=duly", "--cov=tests/formal/reference"),
             ],
             cwd=ROOT,
             env={**os.environ, "COVERAGE_FILE": str(data)},

@@ -4,12 +4,10 @@ trace        the alphabet as frozen values, and JSON Lines, the form in which tr
 reader       a streaming reader of that form: precise errors, never a silent gap
 calendar     the checker's own cron arithmetic; it shares nothing with the scheduler's
 properties   registers and properties as data: name, formula, sentence, kind
-formulas     the reference: past and future LTL on finite traces, read from the texts in `properties`
-unfold       the slow way from a trace to positions with Due, RetryDue and Crash; what the formulas are evaluated on
 registers    what the monitor remembers about one task, and all of it as a snapshot
 machine      all registers as recurrences: what each event is checked for, and what it changes
 monitor      the fast way: one pass, constant memory per task, four-valued verdicts
-pace         the same for long traces: what is ordinary, in one loop
+fast_path    long traces: ordinary starts and ends in one loop
 promptness   the bounded shadows: how long an obligation may stay open while the process had compute
 verdicts     violations, what is open, and the four values
 witnesses    the smallest sub-trace that shows a violation

@@ -1,8 +1,8 @@
 """The registers and the properties as data, in one place: name, formula, sentence, kind.
 
-From here come the reference evaluator's formulas (`formulas` reads these very texts), the table in the documentation
-and the names in verdicts; the monitor is held against them by tests. Formulas are past and future LTL over single-event
-traces, for one task x, one run r, one call c, each standing for all of them:
+From here come the formulas of the reference evaluator (`tests/formal/reference` reads these very texts), the table in
+the documentation and the names in verdicts; tests compare the monitor with the reference. Formulas are past and future
+LTL over single-event traces, for one task x, one run r, one call c, each standing for all of them:
 
     ¬ ∧ ∨ →     not, and, or, implies
     G F X W U   always, eventually, next, weak until, until

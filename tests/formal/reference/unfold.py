@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 
 from duly.core.moments import LAST_INSTANT, Instant
 from duly.formal.calendar import MINUTE, Schedule, zone_of
-from duly.formal.formulas import WEAK, Evaluation, judge, read
 from duly.formal.properties import PROPERTIES, Value
 from duly.formal.trace import BT, CK, IE, IF, IS, ORPHANED, PRESERVED, RE, RG, RS, SE, SF, SS, WAIT, WK, Event
+from tests.formal.reference.formulas import WEAK, Evaluation, judge, read
 
 
 class Position(frozenset[str]):
