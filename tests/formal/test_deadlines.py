@@ -4,7 +4,7 @@ import pytest
 
 from duly.core.moments import Delay, Instant
 from duly.formal.monitor import Monitor
-from duly.formal.registers import Snapshot
+from duly.formal.registers import RegisterSnapshot
 from duly.formal.trace import BT, CK, IE, IS, RE, RG, RS, SS, WK, digest
 from tests.formal.test_bounds import ended, shown, started, with_slots
 from tests.formal.test_declarations import hourly, moved
@@ -118,7 +118,7 @@ def restored(trace: Trace) -> Trace:
     """The trace goes on with a monitor that knows no more than its snapshot."""
     again = Trace()
     again.events = trace.events
-    again.monitor = Monitor(Snapshot.from_json(trace.monitor.snapshot().as_json()))
+    again.monitor = Monitor(RegisterSnapshot.from_json(trace.monitor.snapshot().as_json()))
     return again
 
 
@@ -126,7 +126,7 @@ def test_a_busy_scheduler_is_restored_as_it_was() -> None:
     """Limits, threads, modes, steps and zones stand in the snapshot, and are read from it."""
     trace = busy()
     snapshot = trace.monitor.snapshot().as_json()
-    assert Monitor(Snapshot.from_json(snapshot)).snapshot().as_json() == snapshot
+    assert Monitor(RegisterSnapshot.from_json(snapshot)).snapshot().as_json() == snapshot
     kept = snapshot["scheduler"]
     assert (kept["limit"], kept["pool"], kept["restart"], kept["zone"]) == (3, 2, False, "Europe/Berlin")
     assert kept["stepped_to"] == at("2025-01-01T11:59:50Z")
@@ -158,7 +158,7 @@ def test_a_restored_monitor_knows_what_is_declared() -> None:
 def test_a_snapshot_without_registers_is_refused() -> None:
     """One that was made by hand; those that were read have been checked."""
     with pytest.raises(ValueError, match="the register snapshot cannot be read"):
-        Monitor(Snapshot())
+        Monitor(RegisterSnapshot())
 
 
 # --- answers ----------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from duly.core.moments import Delay, Instant, instant_of
 from duly.formal.checking import check
 from duly.formal.monitor import Monitor
 from duly.formal.properties import PROPERTIES, Value
-from duly.formal.registers import Snapshot
+from duly.formal.registers import RegisterSnapshot
 from duly.formal.trace import BT, CK, IE, IS, RE, RG, RS, SE, SS, WK, Event, Header, Writer, digest
 from duly.formal.verdicts import Violation
 from tests.formal.story import SECOND, story
@@ -356,7 +356,7 @@ def test_a_snapshot_at_every_position_changes_nothing() -> None:
     for event in story(text):
         straight.step(event)
         found += restored.step(event)
-        restored = Monitor(Snapshot.from_json(restored.snapshot().as_json()))
+        restored = Monitor(RegisterSnapshot.from_json(restored.snapshot().as_json()))
         assert restored.snapshot().as_json() == straight.snapshot().as_json()
     assert found == straight.violations
     assert found

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from duly.formal import trace
-from duly.formal.properties import BY_ID, PROPERTIES, REGISTERS, Kind, property_table, register_table
+from duly.formal.properties import BY_ID, PROPERTIES, REGISTERS, PropertyKind, property_table, register_table
 from tests.formal.reference.formulas import Formula, read
 
 PAGE = (Path(__file__).parent.parent.parent / "docs" / "formal.md").read_text()
@@ -41,7 +41,7 @@ def test_the_numbering_is_complete() -> None:
     assert list(BY_ID) == [
         "S1", "S2", "S3", "S4", "S5", "S5⁺", "S6a", "S6b", "E2", "EW", "L1", "L2", "L3", "R1", "R2", "L2ᵇ",
     ]  # fmt: skip
-    assert {each.id for each in PROPERTIES if each.kind is Kind.LIVENESS} == {"L1", "L2", "L3"}
+    assert {each.id for each in PROPERTIES if each.kind is PropertyKind.LIVENESS} == {"L1", "L2", "L3"}
 
 
 def test_the_documentation_shows_the_registers_and_the_properties() -> None:

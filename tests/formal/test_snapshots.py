@@ -11,7 +11,7 @@ from duly.core.moments import LAST_INSTANT, Instant
 from duly.errors import TraceError
 from duly.formal.checking import check
 from duly.formal.monitor import Monitor
-from duly.formal.registers import Snapshot
+from duly.formal.registers import RegisterSnapshot
 from duly.formal.trace import SS, WK, Header, encode, encode_header
 from tests.formal.story import story
 
@@ -44,8 +44,8 @@ def test_a_snapshot_is_read_as_it_was_written() -> None:
     """Through JSON and back it is the same, and a monitor that begins with it writes it again."""
     registers = snapshot()
     again = json.loads(json.dumps(registers))
-    assert Snapshot.from_json(again).as_json() == registers
-    assert Monitor(Snapshot.from_json(again)).snapshot().as_json() == registers
+    assert RegisterSnapshot.from_json(again).as_json() == registers
+    assert Monitor(RegisterSnapshot.from_json(again)).snapshot().as_json() == registers
     judged(registers)
 
 
@@ -59,7 +59,7 @@ def test_no_value_of_a_register_does_harm(name: str) -> None:
         changed["scheduler"][name] = value
         if type(value) is not right and not (name in OPTIONAL and type(value) in (int, type(None))):
             with pytest.raises(ValueError, match="register snapshot"):
-                Snapshot.from_json(changed)
+                RegisterSnapshot.from_json(changed)
         try:
             judged(changed)
         except TraceError as refusal:
@@ -79,7 +79,7 @@ def test_no_value_in_a_tasks_row_does_harm(column: int) -> None:
             assert refusal.details["line"] in (1, 2)  # noqa: PT017 - it may also be accepted
     for shorter in (registers["tasks"][0][:-1], [*registers["tasks"][0], 1]):
         with pytest.raises(ValueError, match="cannot be read"):
-            Snapshot.from_json({**registers, "tasks": [shorter]})
+            RegisterSnapshot.from_json({**registers, "tasks": [shorter]})
 
 
 @pytest.mark.parametrize("name", ["stops", "inits", "overlapped"])
@@ -90,7 +90,7 @@ def test_a_list_of_something_else_is_refused(name: str) -> None:
         registers = snapshot()
         registers["scheduler"][name] = rows
         with pytest.raises(ValueError, match="another type"):
-            Snapshot.from_json(registers)
+            RegisterSnapshot.from_json(registers)
 
 
 def test_fields_that_are_missing_or_too_many_are_refused() -> None:
@@ -99,15 +99,15 @@ def test_fields_that_are_missing_or_too_many_are_refused() -> None:
         registers = snapshot()
         del registers["scheduler"][name]
         with pytest.raises(ValueError, match="another type"):
-            Snapshot.from_json(registers)
+            RegisterSnapshot.from_json(registers)
     registers = snapshot()
     registers["scheduler"]["more"] = 1
     with pytest.raises(ValueError, match="another type"):
-        Snapshot.from_json(registers)
+        RegisterSnapshot.from_json(registers)
     wholes: list[Any] = [None, [], "x", {"tasks": []}, {"scheduler": {}}, {"scheduler": {}, "tasks": 1}]
     for whole in wholes:
         with pytest.raises(ValueError, match="register snapshot"):
-            Snapshot.from_json(whole)
+            RegisterSnapshot.from_json(whole)
 
 
 def test_a_task_that_is_named_twice_is_refused() -> None:
@@ -115,7 +115,7 @@ def test_a_task_that_is_named_twice_is_refused() -> None:
     registers = snapshot()
     registers["tasks"].append(registers["tasks"][0])
     with pytest.raises(ValueError, match="names a task twice"):
-        Snapshot.from_json(registers)
+        RegisterSnapshot.from_json(registers)
 
 
 def test_a_stop_that_completes_too_early_names_the_task_that_runs() -> None:

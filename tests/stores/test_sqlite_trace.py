@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from duly.core.moments import Instant
 from duly.errors import TraceError
 from duly.formal import Report, check
-from duly.formal.registers import Snapshot
+from duly.formal.registers import RegisterSnapshot
 from duly.formal.trace import RE, RS, WK, Event, encode
 from duly.stores import SqliteStore
 from duly.stores.sqlite.schema import create
@@ -114,7 +114,7 @@ async def test_the_last_segment_is_missed_even_if_nothing_is_in_it_yet(tmp_path:
     with contextlib.closing(connection):
         create(connection)
         tracing = Tracing(segment_events=2)
-        tracing.begin(connection, "a test", Snapshot({}))
+        tracing.begin(connection, "a test", RegisterSnapshot({}))
         tracing.append(connection, [("WK", 1, 1), ("WK", 2, 2)])
         assert b"".join(export(connection, clean=False)).count(b'"seal":"open"') == 2
         connection.execute("DELETE FROM segments WHERE segment = 2")
@@ -140,7 +140,7 @@ def test_rows_of_a_transaction_that_came_to_nothing_are_no_part_of_the_end() -> 
     with contextlib.closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         create(connection)
         tracing = Tracing()
-        tracing.begin(connection, "a test", Snapshot({}))
+        tracing.begin(connection, "a test", RegisterSnapshot({}))
         for number in range(4):
             connection.execute("BEGIN")
             tracing.append(connection, [("WK", number, each) for each in range(6_000)])

@@ -34,13 +34,11 @@ from duly.events import (
     TaskScheduled,
     TaskSkipped,
 )
-from duly.formal.calendar import zone_named
-from duly.formal.monitor import Monitor
-from duly.formal.registers import Snapshot
-from duly.formal.verdicts import Violation
 from duly.stores.port import Persisted, Replacement, Store, TraceRow, TraceRows
 
 if TYPE_CHECKING:
+    from duly.formal.registers import RegisterSnapshot
+    from duly.formal.verdicts import Violation
     from duly.scheduler import Scheduler
 
 T = TypeVar("T")
@@ -196,12 +194,15 @@ class Initialization:
 
     # --- observed ----------------------------------------------------------------------------------------------------
 
-    def _watch(self, stored: dict[str, Task], registrations: Registrations, zone: tzinfo) -> Snapshot | None:
+    def _watch(self, stored: dict[str, Task], registrations: Registrations, zone: tzinfo) -> "RegisterSnapshot | None":
         """Begin to observe, if that is wanted: with what durable state says about the tasks that are there already."""
         scheduler = self._scheduler
         scheduler._observer = None
         if not (scheduler._trace or scheduler._monitor):
             return None
+        from duly.formal.calendar import zone_named
+        from duly.formal.monitor import Monitor
+
         try:
             zone_named(zone_name(zone))
         except ValueError as cause:
@@ -243,7 +244,7 @@ class Initialization:
         if self._scheduler._observer is not None:
             self._scheduler._observer.durable(rows)
 
-    def _violated(self, violation: Violation) -> None:
+    def _violated(self, violation: "Violation") -> None:
         zone = self._clock.zone()
         self._sink.emit(
             PropertyViolated(

@@ -6,7 +6,7 @@ when that has happened.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from duly.clock import Clock
 from duly.core.changes import StartBlock, SuccessBlock, in_blocks
@@ -14,11 +14,13 @@ from duly.core.moments import MICROSECONDS, Instant, begin
 from duly.core.registration import Kind
 from duly.core.resolution import Resolution
 from duly.core.task import AwaitingRun, Change, End, Interrupted, Running, Task, Withdrawn
-from duly.formal.monitor import Monitor
-from duly.formal.registers import Snapshot, TaskRow
 from duly.formal.trace import NEW, ORPHANED, OVERRIDDEN, PRESERVED, digest
-from duly.formal.verdicts import Violation
 from duly.stores.port import TraceRow as Row
+
+if TYPE_CHECKING:
+    from duly.formal.monitor import Monitor
+    from duly.formal.registers import RegisterSnapshot
+    from duly.formal.verdicts import Violation
 
 _PLACES: Final = {Kind.LOOP: "loop", Kind.THREAD: "thread"}
 
@@ -68,7 +70,7 @@ def _size(block: StartBlock | SuccessBlock | End) -> int:
 class Observer:
     """Turns what is about to become durable into rows, and shows it to a monitor once it is."""
 
-    def __init__(self, monitor: Monitor | None, violated: Callable[[Violation], None]) -> None:
+    def __init__(self, monitor: "Monitor | None", violated: "Callable[[Violation], None]") -> None:
         self.monitor = monitor
         self._violated = violated
         self._running = 0
@@ -180,8 +182,13 @@ def initialization_rows(
     yield rows
 
 
-def registers_of(stored: Iterable[Task], runs: Mapping[str, int], kinds: Mapping[str, Kind], zone: str) -> Snapshot:
+def registers_of(
+    stored: Iterable[Task], runs: Mapping[str, int], kinds: Mapping[str, Kind], zone: str
+) -> "RegisterSnapshot":
     """What a monitor would know of tasks that were there before it: all that follows from durable state."""
+    from duly.formal.monitor import Monitor
+    from duly.formal.registers import RegisterSnapshot, TaskRow
+
     rows = []
     for task in stored:
         state = task.state
@@ -217,4 +224,4 @@ def registers_of(stored: Iterable[Task], runs: Mapping[str, int], kinds: Mapping
     scheduler = Monitor().snapshot().scheduler
     # Somebody was here before. If a run was cut short, that was a crash; the boot that follows says so.
     scheduler.update(booted=True, quiet=not runs, zone=zone)
-    return Snapshot(scheduler, tuple(rows))
+    return RegisterSnapshot(scheduler, tuple(rows))

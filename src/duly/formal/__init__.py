@@ -26,32 +26,37 @@ Watching a running scheduler, and checking a file::
     print(report.verdicts["S1"].value)
 """
 
-from duly.formal.checking import Report, check
-from duly.formal.monitor import Monitor
-from duly.formal.properties import PROPERTIES, Property, Value
-from duly.formal.registers import Snapshot
-from duly.formal.trace import (
-    BT,
-    CK,
-    IE,
-    IF,
-    IS,
-    RE,
-    RG,
-    RS,
-    SE,
-    SF,
-    SS,
-    VERSION,
-    WK,
-    Event,
-    Header,
-    Seal,
-    Writer,
-    encode,
-)  # fmt: skip
-from duly.formal.verdicts import Open, Verdict, Violation
-from duly.formal.witnesses import witness
+import warnings
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from duly.formal.checking import Report, check
+    from duly.formal.monitor import Monitor
+    from duly.formal.properties import PROPERTIES, Property, Value
+    from duly.formal.registers import RegisterSnapshot
+    from duly.formal.trace import (
+        BT,
+        CK,
+        IE,
+        IF,
+        IS,
+        RE,
+        RG,
+        RS,
+        SE,
+        SF,
+        SS,
+        VERSION,
+        WK,
+        Event,
+        Header,
+        Seal,
+        Writer,
+        encode,
+    )  # fmt: skip
+    from duly.formal.verdicts import Open, Verdict, Violation
+    from duly.formal.witnesses import witness
 
 __all__ = [
     "BT",
@@ -73,9 +78,9 @@ __all__ = [
     "Monitor",
     "Open",
     "Property",
+    "RegisterSnapshot",
     "Report",
     "Seal",
-    "Snapshot",
     "Value",
     "Verdict",
     "Violation",
@@ -84,3 +89,32 @@ __all__ = [
     "encode",
     "witness",
 ]
+
+_MODULES: Final = {
+    "checking": ("Report", "check"),
+    "monitor": ("Monitor",),
+    "properties": ("PROPERTIES", "Property", "Value"),
+    "registers": ("RegisterSnapshot",),
+    "trace": (
+        "BT", "CK", "IE", "IF", "IS", "RE", "RG", "RS", "SE", "SF", "SS", "VERSION", "WK", "Event", "Header", "Seal",
+        "Writer", "encode",
+    ),
+    "verdicts": ("Open", "Verdict", "Violation"),
+    "witnesses": ("witness",),
+}  # fmt: skip
+_MODULE_OF: Final = {name: module for module, names in _MODULES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    """Load a name at its first use: a scheduler imports `duly.formal.trace`, and that must not load the checker."""
+    if name == "Snapshot":
+        warnings.warn("duly.formal.Snapshot is called RegisterSnapshot now", DeprecationWarning, stacklevel=2)
+        name = "RegisterSnapshot"
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -8,7 +8,7 @@ from duly.errors import TraceError
 from duly.formal.monitor import Monitor
 from duly.formal.properties import Value
 from duly.formal.reader import Reader, Rows, Source
-from duly.formal.registers import Snapshot
+from duly.formal.registers import RegisterSnapshot
 from duly.formal.trace import Header, Seal
 from duly.formal.verdicts import Verdict, Violation
 
@@ -61,7 +61,7 @@ class Checker:
         self._progress = progress
         self._reader = Reader()
         self.monitor = Monitor(bounded=bounded)
-        self.start: Snapshot | None = None  # what the trace began with; None: nothing
+        self.start: RegisterSnapshot | None = None  # what the trace began with; None: nothing
         self._header: Header | None = None
         self._first_segment = 0
         self._segments = 0
@@ -93,7 +93,7 @@ class Checker:
             self._first_segment = header.segment
             if header.registers is not None:
                 try:
-                    self.start = Snapshot.from_json(header.registers)
+                    self.start = RegisterSnapshot.from_json(header.registers)
                     self.monitor = Monitor(self.start, bounded=self._bounded)
                 except ValueError as fault:
                     raise TraceError("malformed", self.line, str(fault)) from fault

@@ -15,8 +15,8 @@ from duly.core.moments import Instant
 from duly.formal.calendar import NEVER, zone_of
 from duly.formal.fast_path import feed
 from duly.formal.machine import Machine
-from duly.formal.properties import PROPERTIES, Kind
-from duly.formal.registers import Snapshot, row_of, tasks_of
+from duly.formal.properties import PROPERTIES, PropertyKind
+from duly.formal.registers import RegisterSnapshot, row_of, tasks_of
 from duly.formal.trace import Event, digest_of_one
 from duly.formal.verdicts import Open, Verdict, Violation, verdict
 
@@ -29,7 +29,7 @@ _KEPT_PRIVATE: Final = ("booted", "boot", "boot_at", "restart", "free_total_sinc
 class Monitor(Machine):
     """The registers of a scheduler and its tasks, and the checks that read them."""
 
-    def __init__(self, snapshot: Snapshot | None = None, *, bounded: bool = True) -> None:
+    def __init__(self, snapshot: RegisterSnapshot | None = None, *, bounded: bool = True) -> None:
         super().__init__(bounded=bounded)
         if snapshot is not None:
             self._restore(snapshot)
@@ -64,7 +64,7 @@ class Monitor(Machine):
                 each.id, self.counts[each.id], self.first.get(each.id), open_.get(each.id, []), sealed=sealed
             )
             for each in PROPERTIES
-            if self._promptness is not None or each.kind is not Kind.BOUNDED
+            if self._promptness is not None or each.kind is not PropertyKind.BOUNDED
         }
 
     def obliged(self, name: str, at: Instant) -> bool:
@@ -82,7 +82,7 @@ class Monitor(Machine):
 
     # --- snapshots ---------------------------------------------------------------------------------------------------
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> RegisterSnapshot:
         """All registers, for the header of the next segment or for a checkpoint."""
         scheduler: dict[str, Any] = {name: getattr(self, name) for name in _KEPT}
         scheduler.update((name, getattr(self, f"_{name}")) for name in _KEPT_PRIVATE)
@@ -93,9 +93,9 @@ class Monitor(Machine):
         for name, calls in (("stops", self.stops), ("inits", self.inits)):
             scheduler[name] = [[call, seq, at] for call, (seq, at) in sorted(calls.items())]
         scheduler["overlapped"] = [list(each) for each in sorted(self.overlapped)]
-        return Snapshot(scheduler, tuple(row_of(task) for task in self.tasks.values()))
+        return RegisterSnapshot(scheduler, tuple(row_of(task) for task in self.tasks.values()))
 
-    def _restore(self, snapshot: Snapshot) -> None:
+    def _restore(self, snapshot: RegisterSnapshot) -> None:
         kept = snapshot.scheduler
         try:
             for name in _KEPT:

@@ -36,7 +36,7 @@ class Value(Enum):
     PENDING = "pending"  # not violated, and something is still to happen
 
 
-class Kind(Enum):
+class PropertyKind(Enum):
     """Which values a property can take on a trace that goes on."""
 
     SAFETY = "safety"  # violated, holding
@@ -61,14 +61,14 @@ class Property:
     id: str
     formula: str
     sentence: str
-    kind: Kind
+    kind: PropertyKind
     checked_at: str
     status: str  # primitive, or what it follows from
 
     @property
     def is_formula(self) -> bool:
         """Whether the formula is LTL; the bounded shadows speak of seconds."""
-        return self.kind is not Kind.BOUNDED
+        return self.kind is not PropertyKind.BOUNDED
 
 
 REGISTERS: Final = (
@@ -99,7 +99,7 @@ PROPERTIES: Final = (
         "S1",
         "G(RS → ¬Y Running)",
         "A task never overlaps itself: no start while a run of it has not ended.",
-        Kind.SAFETY,
+        PropertyKind.SAFETY,
         "RS",
         "primitive",
     ),
@@ -108,7 +108,7 @@ PROPERTIES: Final = (
         "G(RS → ¬Stale ∧ Y(Active ∧ Registered ∧ EffectiveDue))",
         "A task starts only when it is owed: while the scheduler is active, for a declaration in force, and for a "
         "due minute, a ripe retry or an interrupted run that no start has served yet.",
-        Kind.SAFETY,
+        PropertyKind.SAFETY,
         "RS",
         "primitive",
     ),
@@ -116,7 +116,7 @@ PROPERTIES: Final = (
         "S3",
         "G(Good → X(¬Good W (Due ∨ First)))",
         "Of the starts between two due minutes, at most one ends in success.",
-        Kind.SAFETY,
+        PropertyKind.SAFETY,
         "RE",
         "follows from E2, S1, S2",
     ),
@@ -124,7 +124,7 @@ PROPERTIES: Final = (
         "S4",
         "G(RS → Y ¬Quiet)",
         "After a completed stop nothing starts until the next initialize.",
-        Kind.SAFETY,
+        PropertyKind.SAFETY,
         "RS",
         "follows from S2",
     ),
@@ -132,7 +132,7 @@ PROPERTIES: Final = (
         "S5",
         "G(RE → Y ¬Quiet)",
         "After a completed stop nothing ends until the next initialize.",
-        Kind.SAFETY,
+        PropertyKind.SAFETY,
         "RE",
         "follows from E2, S2, S5⁺",
     ),
@@ -140,7 +140,7 @@ PROPERTIES: Final = (
         "S5⁺",
         "G(SE → ¬Y Running)",
         "When a stop completes, nothing runs.",
-        Kind.SAFETY,
+        PropertyKind.SAFETY,
         "SE",
         "primitive",
     ),
@@ -148,7 +148,7 @@ PROPERTIES: Final = (
         "S6a",
         "G(Crash → (¬RS W IE))",
         "After a crash nothing starts until an initialize has taken effect.",
-        Kind.SAFETY,
+        PropertyKind.SAFETY,
         "RS",
         "follows from S2",
     ),
@@ -156,7 +156,7 @@ PROPERTIES: Final = (
         "S6b",
         "G(Crash → (¬RE W RS))",
         "After a crash a task ends only what it has started since.",
-        Kind.SAFETY,
+        PropertyKind.SAFETY,
         "RE",
         "follows from E2",
     ),
@@ -164,7 +164,7 @@ PROPERTIES: Final = (
         "E2",
         "G(RE_r → Y Hold(RS_r, RE_r ∨ Crash))",
         "Every end belongs to a run that has started, and to no other end; by number and declaration.",
-        Kind.WELL_FORMED,
+        PropertyKind.WELL_FORMED,
         "RE",
         "well-formedness",
     ),
@@ -174,7 +174,7 @@ PROPERTIES: Final = (
         " ∧ (SE_c → Y Hold(SS_c, SE_c ∨ SF_c ∨ Crash)))",
         "Calls return at most once, and only if they were made; registrations add up to what was declared; an "
         "initialize does not overtake a stop called before it; instants of starts go back only with the clock.",
-        Kind.WELL_FORMED,
+        PropertyKind.WELL_FORMED,
         "IE, IF, SE, SF, RG, RS",
         "well-formedness",
     ),
@@ -182,7 +182,7 @@ PROPERTIES: Final = (
         "L1",
         "G(Obl → F ¬Obl)",
         "What is owed is eventually started, or withdrawn.",
-        Kind.LIVENESS,
+        PropertyKind.LIVENESS,
         "any event",
         "primitive",
     ),
@@ -190,7 +190,7 @@ PROPERTIES: Final = (
         "L2",
         "G(SS_c → F(SE_c ∨ SF_c ∨ Crash))",
         "Every stop eventually completes or raises.",
-        Kind.LIVENESS,
+        PropertyKind.LIVENESS,
         "any event",
         "primitive",
     ),
@@ -198,7 +198,7 @@ PROPERTIES: Final = (
         "L3",
         "G(IS_c → F(IE_c ∨ IF_c ∨ Crash))",
         "Every initialize eventually takes effect or raises.",
-        Kind.LIVENESS,
+        PropertyKind.LIVENESS,
         "any event",
         "primitive",
     ),
@@ -206,7 +206,7 @@ PROPERTIES: Final = (
         "R1",
         "Obl by a due minute or a retry lasts at most B while slots are free and the process has compute",
         "What is owed starts within B = 60 s × max(1, tasks / 10,000).",
-        Kind.BOUNDED,
+        PropertyKind.BOUNDED,
         "any event",
         "shadow of L1",
     ),
@@ -214,7 +214,7 @@ PROPERTIES: Final = (
         "R2",
         "Obl by an interruption lasts at most B while slots are free and the process has compute",
         "After a crash, what was interrupted starts again within B of being owed.",
-        Kind.BOUNDED,
+        PropertyKind.BOUNDED,
         "any event",
         "shadow of L1",
     ),
@@ -222,7 +222,7 @@ PROPERTIES: Final = (
         "L2ᵇ",
         "a stop lasts at most 60 s after the last run ended, while the process has compute",
         "A stop completes or raises soon after the last callback has ended.",
-        Kind.BOUNDED,
+        PropertyKind.BOUNDED,
         "any event",
         "shadow of L2",
     ),

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple, Protocol, get_type_hints
 from duly.core.moments import LAST_INSTANT, MICROSECONDS, Delay, Instant
 from duly.errors import TraceError
 from duly.formal.calendar import parse, zone_named
-from duly.formal.registers import Snapshot
+from duly.formal.registers import RegisterSnapshot
 from duly.formal.trace import CAUSES, CHANGES, LETTERS, MODES, PLACES, VERSION, Event, Header, Seal
 
 _loads: Callable[[bytes], Any]
@@ -207,7 +207,7 @@ class Reader:
             raise self._broken("malformed", "the header has fields of another type")
         if header.registers is not None:
             try:
-                Snapshot.from_json(header.registers)
+                RegisterSnapshot.from_json(header.registers)
             except ValueError as fault:
                 raise self._broken("malformed", str(fault)) from fault
         elif header.segment != 1 or header.first != 1:

@@ -140,7 +140,7 @@ class TaskRow(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class RegisterSnapshot:
     """All registers at one position: with it, a segment can be checked alone and as exactly as the whole trace."""
 
     scheduler: dict[str, Any] = field(default_factory=dict)
@@ -152,7 +152,7 @@ class Snapshot:
         return {"scheduler": dict(sorted(self.scheduler.items())), "tasks": rows}
 
     @classmethod
-    def from_json(cls, value: Any) -> "Snapshot":
+    def from_json(cls, value: Any) -> "RegisterSnapshot":
         """Read that form. Raises ValueError."""
         try:
             scheduler = value["scheduler"]

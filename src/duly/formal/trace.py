@@ -13,10 +13,10 @@ The form, version 1. UTF-8, one JSON value a line, lines end with a newline. A s
     a seal      {"seal": "clean" or "open", "count": events, "hash": hash}; it may be missing
 
 `scheduler` names the store the trace comes from, so that traces are not mixed. `registers` is what a monitor knew
-before the first event (`registers.Snapshot`); null is an empty start. A hash is SHA-256, in hexadecimal, of all lines
-of a segment before its seal; `previous` is that of the segment before. A seal says "clean" if a stop had completed and
-nothing was going on: only then has the trace ended, and the verdicts are final. It says "open" if the segment was
-closed for another reason: it is full, or it is an export of a scheduler that runs.
+before the first event (`registers.RegisterSnapshot`); null is an empty start. A hash is SHA-256, in hexadecimal, of all
+lines of a segment before its seal; `previous` is that of the segment before. A seal says "clean" if a stop had
+completed and nothing was going on: only then has the trace ended, and the verdicts are final. It says "open" if the
+segment was closed for another reason: it is full, or it is an export of a scheduler that runs.
 
 `encode` writes the canonical bytes: no blanks, ASCII, the same value always the same bytes. Readers accept blanks.
 

@@ -15,8 +15,8 @@ from typing import Final
 
 from duly.core.moments import as_datetime
 from duly.formal.monitor import Monitor
-from duly.formal.properties import BY_ID, Kind
-from duly.formal.registers import Snapshot
+from duly.formal.properties import BY_ID, PropertyKind
+from duly.formal.registers import RegisterSnapshot
 from duly.formal.trace import IE, RE, RG, RS, WK, Event
 from duly.formal.verdicts import Violation
 
@@ -37,7 +37,7 @@ class Witness:
 
     violation: Violation
     events: tuple[Event, ...]
-    start: Snapshot | None = None
+    start: RegisterSnapshot | None = None
 
     def __str__(self) -> str:
         return "\n".join(
@@ -45,7 +45,7 @@ class Witness:
         )
 
 
-def witness(events: Iterable[Event], violation: Violation, start: Snapshot | None = None) -> Witness:
+def witness(events: Iterable[Event], violation: Violation, start: RegisterSnapshot | None = None) -> Witness:
     """The smallest sub-trace of a trace, up to a violation that a monitor found in it. Raises ValueError.
 
     `start` is the snapshot that the trace began with, if it did not begin empty.
@@ -57,7 +57,7 @@ def witness(events: Iterable[Event], violation: Violation, start: Snapshot | Non
 
 
 def witnesses(
-    events: Iterable[Event], violations: Sequence[Violation], start: Snapshot | None = None
+    events: Iterable[Event], violations: Sequence[Violation], start: RegisterSnapshot | None = None
 ) -> list[Witness | None]:
     """The same for several violations, in one pass over the trace; None for one that the trace does not show."""
     relevant = [_Relevant(violation, start) for violation in violations]
@@ -73,9 +73,9 @@ def witnesses(
 class _Relevant:
     """What can matter to a violation, and the registers at its beginning."""
 
-    def __init__(self, violation: Violation, start: Snapshot | None) -> None:
+    def __init__(self, violation: Violation, start: RegisterSnapshot | None) -> None:
         self._violation = violation
-        self._bounded = BY_ID[violation.property].kind is Kind.BOUNDED
+        self._bounded = BY_ID[violation.property].kind is PropertyKind.BOUNDED
         self._start = self._base = start
         self._kept: list[Event] = []
 
@@ -120,7 +120,7 @@ class _Relevant:
 @dataclass(frozen=True, slots=True)
 class _Search:
     kind: _Kind
-    start: Snapshot | None
+    start: RegisterSnapshot | None
     before: frozenset[_Kind]  # what may be wrong before it
     beside: frozenset[str]  # what its event violates
     bounded: bool  # whether lateness counts: not if the violation is another, for what is left out makes tasks late

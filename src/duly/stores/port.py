@@ -8,12 +8,14 @@ other; a `replace` may come between a failed `write` and its repetition, and the
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from duly.core.moments import Delay, Instant
 from duly.core.resolution import Resolution
 from duly.core.task import Change, Correction, Start
-from duly.formal.registers import Snapshot
+
+if TYPE_CHECKING:
+    from duly.formal.registers import RegisterSnapshot
 
 
 class Persisted(NamedTuple):
@@ -88,7 +90,7 @@ class TraceRows(NamedTuple):
     """Rows for the trace, and the registers from which it begins if what is there does not reach up to now."""
 
     rows: Sequence[TraceRow]
-    registers: Snapshot | None = None
+    registers: "RegisterSnapshot | None" = None
 
 
 class Refusal(NamedTuple):

@@ -25,8 +25,7 @@ from duly.engine.loop import FIRST_CHUNK_STARTS, Loop
 from duly.engine.options import check_listener
 from duly.events import Event, PollCompleted, PollStarted, PropertyViolated
 from duly.formal.calendar import zone_named
-from duly.formal.properties import BY_ID
-from duly.formal.properties import Kind as PropertyKind
+from duly.formal.properties import BY_ID, PropertyKind
 from duly.scheduler import Scheduler, scheduler_on
 from duly.stores.port import Store
 from duly.stores.sqlite import DEFAULT_HISTORY, SqliteStore

@@ -29,7 +29,7 @@ from duly.errors import TraceError
 from duly.formal.checking import Checker, Report
 from duly.formal.properties import BY_ID, PROPERTIES, Value
 from duly.formal.reader import BLOCK_BYTES, Reader, Rows, Source
-from duly.formal.registers import Snapshot
+from duly.formal.registers import RegisterSnapshot
 from duly.formal.trace import LETTERS, Event
 from duly.formal.verdicts import Verdict, Violation
 from duly.formal.witnesses import Witness, witnesses
@@ -150,7 +150,7 @@ def _no_seal(last: Input, line: int) -> Failure:
     )
 
 
-def _find_witnesses(inputs: Sequence[Input], report: Report, start: Snapshot | None) -> dict[str, Witness]:
+def _find_witnesses(inputs: Sequence[Input], report: Report, start: RegisterSnapshot | None) -> dict[str, Witness]:
     """The smallest sub-trace of the first violation of each property, in a second reading."""
     first = [each.first for each in report.verdicts.values() if each.first is not None]
     if not first:

@@ -13,13 +13,15 @@ import json
 import sqlite3
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from duly.errors import TraceError
-from duly.formal.monitor import Monitor
-from duly.formal.registers import Snapshot
 from duly.formal.trace import Header, Seal, Writer, encode_header, encode_seal
 from duly.stores.port import TraceRow
+
+if TYPE_CHECKING:
+    from duly.formal.monitor import Monitor
+    from duly.formal.registers import RegisterSnapshot
 
 SEGMENT_EVENTS_MIN: Final = 50_000
 SEGMENTS_KEPT: Final = 10
@@ -62,7 +64,7 @@ class Tracing:
         # hash before it, would need no state, but cost the writer of a large tick a third more.
         self._hashes: dict[_End, hashlib._Hash] = {}
 
-    def begin(self, connection: sqlite3.Connection, scheduler: str, snapshot: Snapshot) -> None:
+    def begin(self, connection: sqlite3.Connection, scheduler: str, snapshot: "RegisterSnapshot") -> None:
         """A traced scheduler has arrived. If the trace does not reach up to now, it begins anew, from the snapshot."""
         if _is_kept(connection):
             return
@@ -110,8 +112,11 @@ class Tracing:
             # an export refuses it, and nothing is added; the next scheduler that keeps a trace begins a new one.
             self.interrupt(connection)
             return
+        from duly.formal.monitor import Monitor
+        from duly.formal.registers import RegisterSnapshot
+
         header = _header(connection, segment)
-        snapshot = None if header.registers is None else Snapshot.from_json(header.registers)
+        snapshot = None if header.registers is None else RegisterSnapshot.from_json(header.registers)
         monitor = Monitor(snapshot)
         lines = _lines(connection, header.first, None)
         digest, count = _hash_lines(header, lines, monitor)
@@ -247,7 +252,7 @@ def _header(connection: sqlite3.Connection, segment: int) -> Header:
     return Header(value["scheduler"], value["segment"], value["previous"], value["first"], value["registers"])
 
 
-def _hash_lines(header: Header, lines: Iterator[bytes], monitor: Monitor) -> tuple[str, int]:
+def _hash_lines(header: Header, lines: Iterator[bytes], monitor: "Monitor") -> tuple[str, int]:
     """The hash and count of a segment's lines, and the monitor fed with them."""
     writer = Writer(lambda _: None, header)
 
