@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from duly.core.changes import Batch
 from duly.stores import Refusal, SqliteStore
 
 
@@ -26,12 +27,12 @@ class NotingStore(SqliteStore):
         self._expected, self._complete = changes, asyncio.Event()
         return self._complete
 
-    async def write(self, batch: Sequence[Any], number: int, *others: Any, **more: Any) -> Sequence[Refusal]:
+    async def write(self, batch: Batch, number: int, *others: Any, **more: Any) -> Sequence[Refusal]:
         """Write, and note it."""
         refusals = await super().write(batch, number, *others, **more)
         self.durable_at = time.perf_counter()
         self.commits += 1
-        self.changes += len(batch)
+        self.changes += batch.count
         if self._complete is not None and self.changes >= self._expected:
             self._complete.set()
         return refusals

@@ -6,13 +6,13 @@ simulation or a replay can pass its own.
 
 import asyncio
 import time
-from collections.abc import Iterable
 from datetime import tzinfo
 from typing import Final, Protocol, TypeVar, runtime_checkable
 
 import tzlocal
 
 from duly.core.moments import MICROSECONDS
+from duly.core.steps import Steps
 from duly.errors import DulyError
 
 T = TypeVar("T")
@@ -106,16 +106,19 @@ def give_way() -> None:
     time.sleep(SHORTEST_SLEEP_SECONDS)
 
 
-async def in_slices(clock: Clock, steps: Iterable[T], *, unwatched: int = 64) -> T | None:
-    """Go through many short steps, letting others work in between; returns the last one.
+async def in_slices(clock: Clock, steps: Steps[T], *, steps_between_clock_reads: int = 1) -> T:
+    """Go through short steps, let others run after every slice of time, and return the result of the steps.
 
-    `unwatched` steps are so short together that nobody looks at the clock between them.
+    Work that yields after every single task reads the clock more rarely: reading it takes longer than such a step.
     """
     begun = clock.elapsed()
-    last = None
-    for index, step in enumerate(steps, 1):
-        last = step
-        if index % unwatched == 0 and clock.elapsed() - begun > SLICE_SECONDS:
-            await breathe()
-            begun = clock.elapsed()
-    return last
+    try:
+        while True:
+            for _ in range(steps_between_clock_reads):
+                next(steps)
+            if clock.elapsed() - begun > SLICE_SECONDS:
+                await breathe()
+                begun = clock.elapsed()
+    except StopIteration as end:
+        result: T = end.value
+        return result

@@ -12,6 +12,7 @@ import pytest
 
 from duly.cli.importers.crontab import read_crontab
 from duly.cli.importers.importing import Entry, finish, interval, python_source
+from duly.core import steps
 from duly.core.registration import read_registrations
 from tests.cli.program import Outcome, duly, environment
 
@@ -121,7 +122,7 @@ def test_the_file_runs_and_its_callbacks_do_what_cron_did(tmp_path: Path) -> Non
     finish(found, BERLIN, datetime(2024, 1, 1, tzinfo=BERLIN))
     source = python_source(found, timedelta(seconds=90))
     defined = run_file(tmp_path, source)
-    registrations = list(read_registrations(defined["registrations"]))
+    registrations = list(steps.finish(read_registrations(defined["registrations"])).singles())
     assert [each.delay for each in registrations] == [90_000, 90_000]
     registrations[0].callback()
     assert out.read_text() == 'hello\n"""\n\nquo"te\n'
@@ -315,7 +316,7 @@ def test_the_callbacks_of_imported_jobs_are_the_functions_with_their_arguments(j
     source = duly("import", "apscheduler", "jobs:scheduler", folder=jobs).out
     sys.modules.pop("apsjobs", None)
     defined = run_file(jobs, source)
-    list(read_registrations(defined["registrations"]))
+    list(steps.finish(read_registrations(defined["registrations"])).singles())
     defined["registrations"][0][2]()
     assert sys.modules["apsjobs"].called == [((1,), {"x": "y"})]
     del sys.modules["apsjobs"]

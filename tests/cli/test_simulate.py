@@ -12,6 +12,7 @@ import pytest
 from duly.cli.plotting import load_per_minute
 from duly.cli.simulation import Outcome, Scenario, Tally, drawn, let_pass
 from duly.core.registration import read_registrations
+from duly.core.steps import finish
 from duly.testing import SimulatedHost
 from tests.cli.program import Terminal, duly, nothing, write_target
 
@@ -27,7 +28,9 @@ def moment(text: str) -> datetime:
 
 async def simulated(begin: str, end: str, tasks: Sequence[tuple[str, str]], **what: Any) -> Outcome:
     declared = [(name, cron, nothing, timedelta(minutes=5)) for name, cron in tasks]
-    scenario = Scenario(list(read_registrations(declared)), moment(begin), moment(end), BERLIN, **what)
+    scenario = Scenario(
+        list(finish(read_registrations(declared)).singles()), moment(begin), moment(end), BERLIN, **what
+    )
     return await let_pass(scenario)
 
 
@@ -315,7 +318,7 @@ async def test_a_year_of_a_hundred_daily_tasks() -> None:
     tasks = [(f"t{number}", f"{number * 7 % 60} {number * 5 % 24} * * *") for number in range(100)]
     shares: list[float] = []
     declared = [(name, cron, nothing, timedelta(minutes=5)) for name, cron in tasks]
-    registrations = list(read_registrations(declared))
+    registrations = list(finish(read_registrations(declared)).singles())
     scenario = Scenario(registrations, moment("2024-01-01T00:00"), moment("2025-01-01T00:00"), BERLIN)
     outcome = await let_pass(scenario, shares.append)
     assert len(outcome.runs) == 100 * 366 - sum(each.skipped for each in outcome.tallies)

@@ -1,12 +1,13 @@
 """Short ways to fill an agenda, to look at it as the loop does, and to let runs end."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from datetime import UTC, tzinfo
 
 from duly.core.agenda import Agenda, Slots, decide
 from duly.core.moments import Instant
 from duly.core.registration import Kind
+from duly.core.steps import finish
 from duly.core.task import AwaitingRetry, Running, Start, Task, fail, newly_declared, succeed
 from tests.core.helpers import SECOND, at, minute, task
 
@@ -14,16 +15,10 @@ NOON = at("2025-06-15T12:00")
 LOOP, THREAD = Kind.LOOP, Kind.THREAD
 
 
-def through(steps: Iterator[object]) -> None:
-    """Go through steps that let others work in between."""
-    for _ in steps:
-        pass
-
-
 def agenda_of(*tasks: Task, now: Instant = NOON, zone: tzinfo = UTC) -> Agenda:
     """An agenda that these have entered."""
     agenda = Agenda(zone)
-    through(agenda.enter(tasks, now))
+    finish(agenda.enter(tasks, now))
     return agenda
 
 
@@ -44,18 +39,18 @@ def serve(agenda: Agenda, now: Instant, slots: Slots = Slots(), *, limit: int = 
     """What the loop does at each look: notice, decide, apply, until there is nothing more to find."""
     started: list[Start] = []
     while True:
-        agenda.notice(now)
+        finish(agenda.queue_due(now))
         used = Counter(start.task.kind for start in started)
         left = Slots(
             None if slots.total is None else slots.total - len(started),
             None if slots.threads is None else slots.threads - used[THREAD],
         )
         decision = decide(agenda, now, left, limit=limit, first_run=1 + len(started))
-        assert len(decision.starts) <= limit
+        assert decision.starts.count <= limit
         if not decision.evaluated:
             return started
         agenda.apply(decision, decision.starts)
-        started += decision.starts
+        started += decision.starts.singles()
 
 
 def names(starts: Iterable[Start]) -> list[str]:
@@ -77,6 +72,6 @@ def after(seconds: float) -> Instant:
 
 def correct(agenda: Agenda, back: Instant) -> bool:
     """Whether there was anything to correct."""
-    too_far = [False, *agenda.too_far_ahead(back)]
-    through(agenda.correct(back))
-    return too_far[-1]
+    too_far_ahead = finish(agenda.too_far_ahead(back))
+    finish(agenda.correct(back))
+    return too_far_ahead

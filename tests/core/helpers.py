@@ -1,5 +1,6 @@
 """Short ways to say moments, tasks and states in the tests of the core."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, tzinfo
 from typing import Final
 from zoneinfo import ZoneInfo
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 
 from duly.core.cron import parse_cron
 from duly.core.moments import MICROSECONDS, Delay, Instant, Minute, instant_of
+from duly.core.record import EqualRows, StoredTask, read_equal
 from duly.core.registration import Callback, Kind
 from duly.core.task import AwaitingRetry, AwaitingRun, Interrupted, Running, Task, TaskState, Withdrawn
 
@@ -87,3 +89,12 @@ interrupted: Final = st.builds(
 withdrawn: Final = st.builds(Withdrawn, minutes)
 startable: Final = st.one_of(awaiting_run, awaiting_retry, interrupted)
 states: Final = st.one_of(startable, running, withdrawn)
+
+
+def stored_tasks(records: Sequence[EqualRows]) -> list[StoredTask]:
+    """The tasks in the records of a store, one by one."""
+    return [
+        StoredTask(generation, name, *block[2:])
+        for block in read_equal(records)
+        for generation, name in zip(block.generations, block.names, strict=True)
+    ]

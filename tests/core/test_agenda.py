@@ -1,12 +1,15 @@
 """The agenda: what is due, or ripe, is asked, and everything else is left alone."""
 
+from dataclasses import replace
+
 import pytest
 
 from duly.core.agenda import Slots, decide
 from duly.core.changes import Starts
 from duly.core.moments import Instant, as_datetime
+from duly.core.steps import finish
 from duly.core.task import AwaitingRetry, AwaitingRun, Cause, Interrupted, Running, newly_declared
-from tests.core.agendas import NOON, THREAD, after, agenda_of, end, fresh, names, retrying, serve, through
+from tests.core.agendas import NOON, THREAD, after, agenda_of, end, fresh, names, retrying, serve
 from tests.core.helpers import BERLIN, MINUTE, at, minute, task
 
 # --- deciding only reads ---------------------------------------------------------------------------------------------
@@ -15,18 +18,19 @@ from tests.core.helpers import BERLIN, MINUTE, at, minute, task
 def test_the_same_agenda_at_the_same_moment_gives_the_same_decision() -> None:
     """Architecture: `decide` only reads; the agenda changes only after the commit."""
     agenda = agenda_of(fresh("a"), fresh("b", kind=THREAD), retrying("c", "11:59:30"), retrying("d", "12:00:01"))
-    agenda.notice(NOON)
+    finish(agenda.queue_due(NOON))
     first = decide(agenda, NOON, Slots(), limit=10, first_run=1)
     second = decide(agenda, NOON, Slots(), limit=10, first_run=1)
-    assert first == second
-    assert names(first.starts) == ["c", "a", "b"]
+    assert list(first.starts.singles()) == list(second.starts.singles())
+    assert replace(first, starts=second.starts) == second
+    assert names(first.starts.singles()) == ["c", "a", "b"]
     assert all(isinstance(each.state, AwaitingRun | AwaitingRetry) for each in agenda.tasks())
 
 
 def test_a_decision_that_was_not_committed_is_taken_again() -> None:
     """SPEC 4.6: a store that refuses, or a stop that overtakes, loses nothing that is owed."""
     agenda = agenda_of(fresh("a"), fresh("b"))
-    agenda.notice(NOON)
+    finish(agenda.queue_due(NOON))
     decide(agenda, NOON, Slots(), limit=10, first_run=1)
     assert agenda.waiting
     assert names(serve(agenda, after(40))) == ["a", "b"]
@@ -35,9 +39,9 @@ def test_a_decision_that_was_not_committed_is_taken_again() -> None:
 def test_a_start_that_was_not_granted_does_not_run() -> None:
     """Store port: a start is a claim that may be refused."""
     agenda = agenda_of(a := fresh("a"), b := fresh("b"))
-    agenda.notice(NOON)
+    finish(agenda.queue_due(NOON))
     decision = decide(agenda, NOON, Slots(), limit=10, first_run=1)
-    agenda.apply(decision, Starts(decision.starts[:1]))
+    agenda.apply(decision, Starts([next(decision.starts.singles())]))
     assert isinstance(a.state, Running)
     assert isinstance(b.state, AwaitingRun)
 
@@ -49,11 +53,11 @@ def test_a_decision_carries_its_moment_and_counts_its_runs(in_one_state: bool) -
     for each in tasks if in_one_state else ():
         each.state = tasks[0].state
     agenda = agenda_of(*tasks)
-    agenda.notice(after(7))
+    finish(agenda.queue_due(after(7)))
     decision = decide(agenda, after(7), Slots(), limit=10, first_run=41)
     assert decision.at == after(7)
-    assert [start.run for start in decision.starts] == [41, 42, 43, 44, 45]
-    assert {start.grounds.at for start in decision.starts} == {after(7)}
+    assert [start.run for start in decision.starts.singles()] == [41, 42, 43, 44, 45]
+    assert {start.grounds.at for start in decision.starts.singles()} == {after(7)}
 
 
 def test_tasks_in_one_situation_share_one_answer() -> None:
@@ -120,7 +124,7 @@ def test_a_minute_that_falls_due_inside_a_run_is_owed_when_it_ends() -> None:
 
 def test_tasks_of_one_expression_start_together_whenever_they_entered() -> None:
     agenda = agenda_of(fresh("a", "5 12 * * *"))
-    through(agenda.enter([fresh("b", "5 12 * * *")], after(60)))
+    finish(agenda.enter([fresh("b", "5 12 * * *")], after(60)))
     assert names(serve(agenda, after(300))) == ["a", "b"]
 
 
@@ -272,8 +276,8 @@ def test_a_due_minute_that_a_running_task_crosses_is_known() -> None:
         minute("2025-06-15T12:01"),
     ]
     assert agenda.due_since(other, after(120)) is None
-    through(agenda.leave([crossed]))
+    finish(agenda.leave([crossed]))
     assert agenda.due_since(crossed, after(120)) is None
     assert agenda.due_since(beside, after(120)) == minute("2025-06-15T12:01")
-    through(agenda.leave([beside]))
+    finish(agenda.leave([beside]))
     assert agenda.due_since(beside, after(120)) is None

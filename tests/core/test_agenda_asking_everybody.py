@@ -10,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from duly.core.agenda import Agenda, Slots, decide
 from duly.core.moments import Instant, Minute, as_datetime, begin, minute_of
 from duly.core.registration import Kind
+from duly.core.steps import finish
 from duly.core.task import (
     AwaitingRetry,
     AwaitingRun,
@@ -22,7 +23,7 @@ from duly.core.task import (
     grounds_for,
     newly_declared,
 )
-from tests.core.agendas import LOOP, THREAD, correct, end, serve, through
+from tests.core.agendas import LOOP, THREAD, correct, end, serve
 from tests.core.helpers import BERLIN, SECOND, at, minute, task
 
 CRONS = ("* * * * *", "0,30 * * * *", "0-59 2 * * *", "15 2 * * *", "0 3 * * *")
@@ -79,13 +80,13 @@ class AskingEverybody(RuleBasedStateMachine):
             self.serial += 1
             each.name = f"t{self.serial}"
             self.tasks[each.name] = each
-        through(self.agenda.enter(tasks, self.now))
+        finish(self.agenda.enter(tasks, self.now))
 
     @precondition(lambda self: self.tasks)
     @rule(data=st.data())
     def withdraw(self, data: st.DataObject) -> None:
         gone = data.draw(st.lists(st.sampled_from(sorted(self.tasks)), unique=True, max_size=3))
-        through(self.agenda.leave([self.tasks.pop(name) for name in gone]))
+        finish(self.agenda.leave([self.tasks.pop(name) for name in gone]))
 
     @precondition(lambda self: self.tasks)
     @rule(data=st.data())
@@ -106,7 +107,7 @@ class AskingEverybody(RuleBasedStateMachine):
         """The clock is set back, or the host moves."""
         if seconds is None:
             self.zone = zone
-            through(self.agenda.rebuild(self.now, zone=zone))
+            finish(self.agenda.rebuild(self.now, zone=zone))
             return
         self.now = Instant(self.now - seconds * SECOND)
         this = minute_of(self.now, self.zone)
@@ -114,7 +115,7 @@ class AskingEverybody(RuleBasedStateMachine):
         changed = any(expected[name] is not each.state for name, each in self.tasks.items())
         assert correct(self.agenda, self.now) == changed
         assert {name: each.state for name, each in self.tasks.items()} == expected
-        through(self.agenda.rebuild(self.now))
+        finish(self.agenda.rebuild(self.now))
 
     @rule(seconds=st.sampled_from(STEPS))
     def look_freely(self, seconds: int) -> None:
@@ -143,7 +144,7 @@ class AskingEverybody(RuleBasedStateMachine):
 
     def _look(self, seconds: int, slots: Slots, limit: int) -> None:
         self.now = Instant(self.now + seconds * SECOND)
-        self.agenda.notice(self.now)
+        finish(self.agenda.queue_due(self.now))
         first, second = (decide(self.agenda, self.now, slots, limit=limit, first_run=1) for _ in range(2))
         assert first == second
         expected = self.brute_force(slots)

@@ -1,6 +1,6 @@
 """The agenda when the clock is set back, and when the zone changes."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC
 from zoneinfo import ZoneInfo
 
@@ -8,14 +8,14 @@ import pytest
 
 from duly.core.agenda import Agenda, Slots
 from duly.core.moments import Instant, begin, minute_of
-from duly.core.registration import STEP_TASKS
-from tests.core.agendas import NOON, THREAD, after, agenda_of, correct, end, fresh, names, retrying, serve, through
+from duly.core.steps import STEP_TASKS, Steps, finish
+from tests.core.agendas import NOON, THREAD, after, agenda_of, correct, end, fresh, names, retrying, serve
 from tests.core.helpers import MINUTE, SECOND, at, minute
 
 
 @pytest.mark.parametrize("work", [Agenda.too_far_ahead, Agenda.correct])
 def test_others_have_their_turn_while_a_step_back_is_looked_at(
-    work: Callable[[Agenda, Instant], Iterator[object]],
+    work: Callable[[Agenda, Instant], Steps[object]],
 ) -> None:
     """A million tasks are not gone through in one go."""
     agenda = agenda_of(*(fresh(f"t{n}") for n in range(3 * STEP_TASKS)))
@@ -29,7 +29,7 @@ def test_after_a_small_step_back_a_task_is_silent_until_the_clock_passes_its_mar
     end(agenda, a, after(1))
     back = Instant(NOON - 3_600 * SECOND)
     assert not correct(agenda, back)
-    through(agenda.rebuild(back))
+    finish(agenda.rebuild(back))
     assert serve(agenda, back) == []
     assert serve(agenda, NOON) == []
     assert names(serve(agenda, after(60))) == ["a"]
@@ -45,7 +45,7 @@ def test_after_a_large_step_back_marks_are_lowered_to_this_minute() -> None:
     assert a.state.served_through == minute("2025-06-14T12:00")
     assert b.state.served_through == minute("2025-06-14T11:59")  # never run: known since this minute
     assert not correct(agenda, back)
-    through(agenda.rebuild(back))
+    finish(agenda.rebuild(back))
     assert serve(agenda, back) == []
     assert names(serve(agenda, at("2025-06-14T12:01:00"))) == ["a"]
 
@@ -55,7 +55,7 @@ def test_after_a_step_back_a_retry_is_no_further_away_than_its_delay() -> None:
     agenda = agenda_of(retrying("a", "12:00:05"))
     back = Instant(NOON - 7_200 * SECOND)
     assert correct(agenda, back)
-    through(agenda.rebuild(back))
+    finish(agenda.rebuild(back))
     assert agenda.next_timer() == back + 5 * SECOND
     assert names(serve(agenda, Instant(back + 5 * SECOND))) == ["a"]
 
@@ -73,7 +73,7 @@ def test_a_rebuild_keeps_everybody_and_all_that_is_owed() -> None:
     """SPEC 2.5: stepping back does not lose what waited for a slot."""
     agenda = agenda_of(fresh("a"), fresh("b", kind=THREAD), retrying("c", "11:59:00"), retrying("d", "12:00:40"))
     serve(agenda, after(30), Slots(0))
-    through(agenda.rebuild(after(20)))
+    finish(agenda.rebuild(after(20)))
     assert agenda.size == 4
     assert names(serve(agenda, after(20))) == ["c", "a", "b"]
     assert agenda.next_timer() == after(40)
@@ -82,7 +82,7 @@ def test_a_rebuild_keeps_everybody_and_all_that_is_owed() -> None:
 def test_in_another_zone_other_minutes_are_due() -> None:
     """SPEC 2.1: the host's zone; HostZoneChanged at a re-initialisation."""
     agenda = agenda_of(fresh("a", "30 17 * * *"))
-    through(agenda.rebuild(NOON, zone=ZoneInfo("Asia/Kolkata")))
+    finish(agenda.rebuild(NOON, zone=ZoneInfo("Asia/Kolkata")))
     assert agenda.zone == ZoneInfo("Asia/Kolkata")
     assert names(serve(agenda, NOON)) == ["a"]  # 17:30 there
 
@@ -91,7 +91,7 @@ def test_in_another_zone_the_next_due_minute_is_another_one() -> None:
     """SPEC 2.4: what the old zone would have waited for does not count any more."""
     agenda = agenda_of(fresh("a", "0 3 * * *"))
     assert agenda.next_due() == minute("2025-06-16T03:00")
-    through(agenda.rebuild(NOON, zone=ZoneInfo("America/New_York")))
+    finish(agenda.rebuild(NOON, zone=ZoneInfo("America/New_York")))
     assert agenda.next_due() == minute("2025-06-16T07:00")
 
 
@@ -101,7 +101,7 @@ def test_in_a_zone_of_odd_seconds_the_minute_is_another_one() -> None:
     agenda = agenda_of(now=now)
     assert agenda.minute(now) == minute("1971-06-01T12:00")
     monrovia = ZoneInfo("Africa/Monrovia")  # -0:44:30
-    through(agenda.rebuild(now, zone=monrovia))
+    finish(agenda.rebuild(now, zone=monrovia))
     assert agenda.minute(now) == minute_of(now, monrovia) == minute("1971-06-01T11:59:30")
 
 
@@ -116,7 +116,7 @@ def test_the_next_due_minute_is_known() -> None:
     """SPEC 2.4: what lies before it need not be looked at."""
     agenda = Agenda(UTC)
     assert agenda.next_due() is None
-    through(agenda.enter([fresh("a", "0 3 * * *"), fresh("b", "5 12 * * *")], NOON))
+    finish(agenda.enter([fresh("a", "0 3 * * *"), fresh("b", "5 12 * * *")], NOON))
     assert agenda.next_due() == minute("2025-06-15T12:05")
     serve(agenda, after(300))
     assert agenda.next_due() == minute("2025-06-16T03:00")
@@ -131,5 +131,5 @@ def test_an_end_that_settles_during_a_rebuild_is_not_lost() -> None:
     assert agenda.due_since(b, after(70)) is None  # unknown until then
     next(steps)
     end(agenda, a, after(70), failed=True)  # after it
-    through(steps)
+    finish(steps)
     assert sorted(names(serve(agenda, after(70)))) == ["a", "b"]

@@ -13,9 +13,9 @@ from duly.core import agenda as agenda_module
 from duly.core import groups as group_module
 from duly.core.agenda import Agenda, Slots, decide
 from duly.core.moments import Instant
-from duly.core.registration import STEP_TASKS
+from duly.core.steps import STEP_TASKS, finish
 from duly.core.task import newly_declared
-from tests.core.agendas import NOON, THREAD, after, agenda_of, end, fresh, retrying, serve, through
+from tests.core.agendas import NOON, THREAD, after, agenda_of, end, fresh, retrying, serve
 from tests.core.helpers import minute, task
 
 
@@ -46,7 +46,7 @@ def evaluated(agenda: Agenda, now: Instant) -> int:
     """How many tasks are asked in one look."""
     total = 0
     while True:
-        agenda.notice(now)
+        finish(agenda.queue_due(now))
         decision = decide(agenda, now, Slots(), limit=1_000, first_run=1)
         if not decision.evaluated:
             return total
@@ -98,7 +98,7 @@ def test_those_who_left_cost_nothing_any_more(counted: Counter[str]) -> None:
     agenda = agenda_of(
         a := fresh("a", "5 12 * * *"), b := fresh("b", "5 12 * * *", kind=THREAD), fresh("c", "0 3 * * *")
     )
-    through(agenda.leave([a, b]))
+    finish(agenda.leave([a, b]))
     counted.clear()
     assert evaluated(agenda, after(400)) == 0
     assert counted == {}
@@ -115,7 +115,7 @@ def test_a_rebuild_does_not_double_the_timers() -> None:
     """SPEC 2.5: however often the clock is set back, a ripe retry is one question."""
     agenda = agenda_of(retrying("a", "12:00:40"))
     for _ in range(5):
-        through(agenda.rebuild(after(20)))
+        finish(agenda.rebuild(after(20)))
     assert agenda.next_timer() == after(40)
     assert evaluated(agenda, after(40)) == 1
 

@@ -4,17 +4,18 @@ import pytest
 
 from duly.core.agenda import Slots
 from duly.core.registration import Kind
+from duly.core.steps import finish
 from duly.core.task import AwaitingRun, Withdrawn
-from tests.core.agendas import LOOP, NOON, THREAD, after, agenda_of, end, fresh, names, retrying, serve, through
+from tests.core.agendas import LOOP, NOON, THREAD, after, agenda_of, end, fresh, names, retrying, serve
 from tests.core.helpers import at, minute, task
 
 
 def test_the_agenda_knows_who_is_in_it() -> None:
     agenda = agenda_of(a := fresh("a"), b := fresh("b", "0 3 * * *", kind=THREAD))
     assert (agenda.size, set(agenda.tasks())) == (2, {a, b})
-    through(agenda.leave([a]))
+    finish(agenda.leave([a]))
     assert (agenda.size, set(agenda.tasks())) == (1, {b})
-    through(agenda.leave([b]))
+    finish(agenda.leave([b]))
     assert (agenda.size, list(agenda.tasks())) == (0, [])
 
 
@@ -22,8 +23,8 @@ def test_a_task_that_left_owes_nothing() -> None:
     """SPEC 5.1, 5.3: neither its due minutes nor its retry, also where a wave or a timer still names it."""
     gone, ripe, stays = fresh("gone"), retrying("ripe", "12:00:01"), fresh("stays")
     agenda = agenda_of(gone, ripe, stays)
-    agenda.notice(NOON)
-    through(agenda.leave([gone, ripe]))
+    finish(agenda.queue_due(NOON))
+    finish(agenda.leave([gone, ripe]))
     assert isinstance(gone.state, Withdrawn)
     assert gone.state.served_through == minute("2025-06-15T11:59")
     assert agenda.next_timer() is None
@@ -34,7 +35,7 @@ def test_a_task_that_left_owes_nothing() -> None:
 def test_a_timer_of_a_task_that_left_finds_nothing() -> None:
     """SPEC 5.1: a pending retry is dropped with its declaration, the last of its expression too."""
     agenda = agenda_of(a := retrying("a", "12:00:01"))
-    through(agenda.leave([a]))
+    finish(agenda.leave([a]))
     assert serve(agenda, after(2)) == []
 
 
@@ -42,9 +43,9 @@ def test_who_enters_after_another_left_is_due_though_no_slot_was_free_meanwhile(
     """SPEC 3.10: still owed, not lost."""
     agenda = agenda_of(a := fresh("a"), fresh("b"), now=after(-5))
     assert serve(agenda, NOON, Slots(0)) == []
-    through(agenda.leave([a]))
+    finish(agenda.leave([a]))
     c = task("c", "* * * * *", AwaitingRun(minute("2025-06-15T12:00")))
-    through(agenda.enter([c], after(10)))
+    finish(agenda.enter([c], after(10)))
     assert serve(agenda, after(60), Slots(0)) == []
     assert names(serve(agenda, after(70))) == ["b", "c"]
 
@@ -65,7 +66,7 @@ def test_who_enters_after_another_moved_is_due_though_no_slot_was_free_meanwhile
     agenda = agenda_of(a := fresh("a"), fresh("b"), now=after(-5))
     assert serve(agenda, NOON, Slots(0)) == []
     agenda.change_kind([(a, THREAD)], after(10))
-    through(agenda.enter([task("c", "* * * * *", AwaitingRun(minute("2025-06-15T12:00")))], after(20)))
+    finish(agenda.enter([task("c", "* * * * *", AwaitingRun(minute("2025-06-15T12:00")))], after(20)))
     assert serve(agenda, after(60), Slots(0)) == []
     assert names(serve(agenda, after(70), Slots(None, 0))) == ["b", "c"]
 
@@ -73,15 +74,15 @@ def test_who_enters_after_another_moved_is_due_though_no_slot_was_free_meanwhile
 def test_a_group_whose_tasks_all_left_is_forgotten_and_can_come_back() -> None:
     """SPEC 5.1: declared again later it is new."""
     agenda = agenda_of(a := fresh("a", "5 12 * * *"))
-    through(agenda.leave([a]))
-    through(agenda.enter([fresh("b", "5 12 * * *")], after(60)))
+    finish(agenda.leave([a]))
+    finish(agenda.enter([fresh("b", "5 12 * * *")], after(60)))
     assert names(serve(agenda, after(300))) == ["b"]
     assert serve(agenda, after(301)) == []
 
 
 def test_both_kinds_of_one_group_can_leave_together() -> None:
     agenda = agenda_of(a := fresh("a"), b := fresh("b", kind=THREAD), c := fresh("c"))
-    through(agenda.leave([a, b, c]))
+    finish(agenda.leave([a, b, c]))
     assert agenda.size == 0
     assert serve(agenda, after(60)) == []
 
@@ -90,7 +91,7 @@ def test_a_running_task_can_leave() -> None:
     """SPEC 5.3: its run goes on, its end changes nothing here."""
     agenda = agenda_of(a := fresh("a"))
     serve(agenda, NOON)
-    through(agenda.leave([a]))
+    finish(agenda.leave([a]))
     assert isinstance(a.state, Withdrawn)
     assert agenda.review(a, after(70)) is False
     assert serve(agenda, after(120)) == []
@@ -101,7 +102,7 @@ def test_those_who_stay_keep_their_place_when_others_leave() -> None:
     tasks = [fresh(f"t{n}") for n in range(6)]
     agenda = agenda_of(*tasks)
     serve(agenda, NOON, Slots(2))
-    through(agenda.leave([tasks[2], tasks[4]]))
+    finish(agenda.leave([tasks[2], tasks[4]]))
     assert names(serve(agenda, after(1))) == ["t3", "t5"]
     assert names(serve(agenda, after(61))) == []
 

@@ -4,6 +4,7 @@ import pytest
 
 from duly.core.agenda import Slots, decide
 from duly.core.registration import Kind
+from duly.core.steps import finish
 from duly.core.task import AwaitingRetry, AwaitingRun
 from tests.core.agendas import LOOP, NOON, THREAD, after, agenda_of, end, fresh, names, retrying, serve
 from tests.core.helpers import at, minute, task
@@ -39,9 +40,9 @@ def test_slots_of_threads_are_counted_over_all_that_one_decision_starts() -> Non
         *(retrying(f"r{n}", "11:59:10") for n in range(2)),
         *(fresh(f"{cron[0]}{n}", cron, kind=THREAD) for cron in ("* * * * *", "0 12 * * *") for n in range(3)),
     )
-    agenda.notice(NOON)
+    finish(agenda.queue_due(NOON))
     decision = decide(agenda, NOON, Slots(None, 4), limit=100, first_run=1)
-    assert names(decision.starts) == ["r0", "r1", "*0", "*1", "*2", "00"]
+    assert names(decision.starts.singles()) == ["r0", "r1", "*0", "*1", "*2", "00"]
 
 
 def test_the_longest_owed_comes_first_across_kinds() -> None:
@@ -91,13 +92,13 @@ def test_a_decision_ends_before_those_who_are_owed_for_less_long_than_one_it_put
     agenda = agenda_of(early, waits, retrying("late", "12:01:10"), now=after(-5))
     assert names(serve(agenda, after(10), Slots(1))) == ["early"]
     end(agenda, early, after(20))
-    agenda.notice(after(90))
+    finish(agenda.queue_due(after(90)))
     decision = decide(agenda, after(90), Slots(), limit=10, first_run=2)
-    assert names(decision.starts) == ["waits"]  # early is owed since 12:01 only, and late still less long
+    assert names(decision.starts.singles()) == ["waits"]  # early is owed since 12:01 only, and late still less long
     assert decision.cut_short
     agenda.apply(decision, decision.starts)
     decision = decide(agenda, after(90), Slots(), limit=10, first_run=3)
-    assert names(decision.starts) == ["early", "late"]
+    assert names(decision.starts.singles()) == ["early", "late"]
     assert not decision.cut_short
 
 
@@ -139,8 +140,8 @@ def test_a_task_in_several_waves_starts_once() -> None:
     agenda = agenda_of(task("a", "* * * * *", state))
     agenda.review(next(agenda.tasks()), NOON)
     agenda.review(next(agenda.tasks()), NOON)
-    agenda.notice(NOON)
-    assert len(decide(agenda, NOON, Slots(), limit=10, first_run=1).starts) == 1
+    finish(agenda.queue_due(NOON))
+    assert decide(agenda, NOON, Slots(), limit=10, first_run=1).starts.count == 1
     assert len(serve(agenda, NOON)) == 1
     assert not agenda.waiting
 
@@ -154,17 +155,17 @@ def test_a_task_in_several_waves_behind_another_starts_once() -> None:
     agenda = agenda_of(older, a)
     agenda.review(a, NOON)
     agenda.review(a, NOON)
-    assert names(decide(agenda, NOON, Slots(), limit=10, first_run=1).starts) == ["older", "a"]
+    assert names(decide(agenda, NOON, Slots(), limit=10, first_run=1).starts.singles()) == ["older", "a"]
 
 
 def test_a_decision_is_bounded_and_the_next_one_goes_on() -> None:
     """Architecture: chunks commit and launch one after the other."""
     agenda = agenda_of(*(fresh(f"t{n}") for n in range(25)))
-    agenda.notice(NOON)
+    finish(agenda.queue_due(NOON))
     sizes = []
     while (decision := decide(agenda, NOON, Slots(), limit=10, first_run=1)).evaluated:
         assert decision.evaluated <= 2 * 10
-        sizes.append(len(decision.starts))
+        sizes.append(decision.starts.count)
         agenda.apply(decision, decision.starts)
     assert sizes == [10, 10, 5]
 
@@ -175,9 +176,9 @@ def test_a_decision_is_bounded_also_where_nothing_is_owed(limit: int) -> None:
     tasks = [fresh(f"t{n}") for n in range(100)]
     agenda = agenda_of(*tasks)
     assert len(serve(agenda, NOON)) == 100
-    agenda.notice(after(60))
+    finish(agenda.queue_due(after(60)))
     decision = decide(agenda, after(60), Slots(), limit=limit, first_run=1)
-    assert decision.starts == []
+    assert decision.starts.count == 0
     assert 0 < decision.evaluated <= 2 * limit
 
 
@@ -187,7 +188,7 @@ def test_a_decision_is_bounded_also_where_little_is_owed() -> None:
     agenda = agenda_of(*tasks)
     assert len(serve(agenda, NOON)) == 100
     end(agenda, tasks[1], after(50))
-    agenda.notice(after(60))
+    finish(agenda.queue_due(after(60)))
     decision = decide(agenda, after(60), Slots(3), limit=10, first_run=1)
-    assert names(decision.starts) == ["t1"]
+    assert names(decision.starts.singles()) == ["t1"]
     assert decision.evaluated <= 20

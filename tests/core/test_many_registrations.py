@@ -1,9 +1,8 @@
 """Registrations by the thousand: kept in columns, read in steps."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from enum import StrEnum
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -11,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from duly.core import registration
-from duly.core.registration import STEP_TASKS, Kind, Registrations, read_registrations, reading_registrations
+from duly.core.registration import Kind, Registration, read_registrations
+from duly.core.steps import STEP_TASKS, finish
 from duly.errors import (
     CronExpressionInvalidError,
     InvalidRegistrationError,
@@ -40,31 +40,44 @@ def alike(number: int) -> tuple[Any, ...]:
     return f"t{number}", "* * * * *", on_the_loop, MINUTE
 
 
-def one_by_one(items: list[Any]) -> list[Any]:
-    """The same, each read by itself: so none of them is known."""
-    return [each for item in items for each in read_registrations([item])]
+def read(items: Sequence[Any]) -> list[Registration]:
+    """All of them together."""
+    return list(finish(read_registrations(items)).singles())
 
 
-def test_checked_registrations_read_like_a_list() -> None:
-    """They are kept in columns."""
+def one_by_one(items: list[Any]) -> list[Registration]:
+    """Each read by itself, so that nothing is known from one before it."""
+    return [each for item in items for each in read([item])]
+
+
+def test_checked_registrations_are_kept_in_columns() -> None:
+    """All of them, one of them, and how many there are."""
     items = [(f"t{n}", "* * * * *", on_the_loop, timedelta(seconds=n)) for n in range(4)]
-    checked = read_registrations(items)
-    singles = list(checked)
+    checked = finish(read_registrations(items))
+    singles = list(checked.singles())
     assert [(each.name, each.delay, each.kind) for each in singles] == [
         (f"t{n}", 1_000 * n, Kind.LOOP) for n in range(4)
     ]
-    assert len(checked) == 4
-    assert (checked[1], checked[-1], checked[1:3]) == (singles[1], singles[-1], singles[1:3])
+    assert checked.count == 4
+    assert [checked.single(index) for index in range(4)] == singles
 
 
 def test_many_registrations_are_read_in_steps() -> None:
     """Architecture: others have their turn in between, after so many tasks, and not after each."""
-    items = [(f"t{n}", "* * * * *", on_the_loop, timedelta(0)) for n in range(10 * STEP_TASKS)]
-    checked = Registrations()
-    progress = [len(checked) for _ in reading_registrations(items, checked)]
-    assert all(later - earlier == STEP_TASKS for earlier, later in pairwise(progress))
-    assert len(progress) == 10
-    assert len(checked) == len(items)
+
+    class Taken(list[Any]):
+        """Counts how many items have been taken."""
+
+        taken = 0
+
+        def __getitem__(self, index: Any) -> Any:
+            found = super().__getitem__(index)
+            self.taken += len(found)
+            return found
+
+    items = Taken((f"t{n}", "* * * * *", on_the_loop, timedelta(0)) for n in range(10 * STEP_TASKS))
+    progress = [items.taken for _ in read_registrations(items)]
+    assert progress == [STEP_TASKS * step for step in range(1, 11)]
 
 
 # --- among many that are alike ---------------------------------------------------------------------------------------
@@ -95,12 +108,10 @@ def test_a_fault_among_many_is_found_where_it_is(item: Any, expected: type[Regis
     items = [alike(number) for number in range(4 * STEP_TASKS)]
     items[index] = alike(index - 1) if item == alike(-2) else item
     items[-1] = ("", "", None, None)  # worse, but later
-    checked = Registrations()
     with pytest.raises(expected) as caught:
-        for _ in reading_registrations(items, checked):
-            pass
+        read(items)
     assert caught.value.details["registrationIndex"] == index
-    assert list(checked) == one_by_one(items[:index])
+    assert read(items[:index]) == one_by_one(items[:index])
 
 
 NEW: dict[str, Callable[[int], object]] = {
@@ -125,7 +136,7 @@ def test_what_is_known_is_not_looked_at_one_by_one(monkeypatch: pytest.MonkeyPat
         return fields(index, item)
 
     monkeypatch.setattr(registration, "_fields", counting)
-    assert len(read_registrations([alike(number) for number in range(10 * STEP_TASKS)])) == 10 * STEP_TASKS
+    assert len(read([alike(number) for number in range(10 * STEP_TASKS)])) == 10 * STEP_TASKS
     assert looked_at == list(range(STEP_TASKS))  # the others say nothing new
 
 
@@ -134,6 +145,6 @@ def test_many_are_read_as_one_by_one(runs: list[tuple[Callable[[int], Any], int]
     """SPEC 1.4: what is known from others before is read faster, and not differently."""
     makers = [make for make, times in runs for _ in range(times)]
     items = [make(number) for number, make in enumerate(makers)]
-    checked = read_registrations(items)
-    assert list(checked) == one_by_one(items)
+    checked = read(items)
+    assert checked == one_by_one(items)
     assert all(type(each.name) is type(each.expression.text) is str for each in checked)

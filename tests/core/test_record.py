@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from duly.core.moments import LAST_INSTANT, Instant
-from duly.core.record import FIELDS, Alike, Records, Stored, read_records
+from duly.core.record import FIELDS, EqualRows, StoredTask, read_equal, read_records
 from duly.core.task import AwaitingRetry, AwaitingRun, Cause, Running, TaskState
 from duly.errors import (
     InvalidCronExpressionError,
@@ -19,7 +19,18 @@ from duly.errors import (
     TaskMissingFieldError,
     TaskTryDeserializeError,
 )
-from tests.core.helpers import NEAR, SECOND, at, awaiting_run, delays, instants, maybe_instants, minute, minutes
+from tests.core.helpers import (
+    NEAR,
+    SECOND,
+    at,
+    awaiting_run,
+    delays,
+    instants,
+    maybe_instants,
+    minute,
+    minutes,
+    stored_tasks,
+)
 
 NEW: dict[str, Any] = {
     "generation": 1,
@@ -56,7 +67,7 @@ def row(record: dict[str, Any], **changes: Any) -> list[Any]:
     return [(record | changes)[field] for field in FIELDS]
 
 
-def read(*rows: Sequence[Any]) -> list[Stored]:
+def read(*rows: Sequence[Any]) -> list[StoredTask]:
     return list(read_records(rows))
 
 
@@ -461,12 +472,12 @@ def test_reading_is_lazy() -> None:
     assert seen == [0]
 
 
-# --- as few that are alike -------------------------------------------------------------------------------------------
+# --- in blocks of equal rows -----------------------------------------------------------------------------------------
 
 BLOCKS = [
-    Alike((1, 2, 3), ("a", "b", "c"), row(NEW)[2:]),
-    Alike((5,), ("d",), row(FAILED)[2:]),
-    Alike((8, 9), ("e", "f"), row(RUNNING)[2:]),
+    EqualRows((1, 2, 3), ("a", "b", "c"), row(NEW)[2:]),
+    EqualRows((5,), ("d",), row(FAILED)[2:]),
+    EqualRows((8, 9), ("e", "f"), row(RUNNING)[2:]),
 ]
 ROWS = [
     tuple(row(record, generation=generation, name=name))
@@ -481,24 +492,18 @@ ROWS = [
 ]
 
 
-def test_blocks_of_records_are_a_sequence_of_rows() -> None:
-    """Store port: who reads them row by row sees no blocks."""
-    records = Records(BLOCKS)
-    assert len(records) == len(ROWS)
-    assert list(records) == ROWS
-    assert [records[index] for index in range(-6, 6)] == ROWS + ROWS
-    for outside in (-7, 6, 7):
-        with pytest.raises(IndexError):
-            records[outside]
-    for part in (slice(1, 5), slice(None, None, -1), slice(-2, None), slice(3, 3)):
-        assert records[part] == ROWS[part]
-    assert len(Records([])) == 0
-    assert list(Records([])) == []
+def test_a_block_of_equal_rows_stands_for_its_rows() -> None:
+    """Store port: a store may return rows in blocks, or each as a block of its own."""
+    assert [each for block in BLOCKS for each in block.rows()] == ROWS
+    assert [each for one in ROWS for each in EqualRows.single(one).rows()] == ROWS
 
 
-def test_blocks_of_records_say_what_their_rows_say() -> None:
-    """SPEC 5.5: the same tasks, in the same order."""
-    assert list(read_records(Records(BLOCKS))) == list(read_records(ROWS))
+def test_blocks_say_what_their_rows_say() -> None:
+    """SPEC 5.5: equal tasks, in the same order."""
+    assert list(read_equal([])) == []
+    assert stored_tasks(BLOCKS) == list(read_records(ROWS))
+    alone = [EqualRows.single(one) for one in ROWS]
+    assert stored_tasks(alone) == list(read_records(ROWS))
 
 
 @pytest.mark.parametrize(("generations", "names"), [((1, 2), ("a",)), ((1,), ("a", "b"))])
@@ -506,11 +511,8 @@ def test_a_block_of_more_names_than_generations_or_fewer_is_a_defect(
     generations: tuple[int, ...], names: tuple[str, ...]
 ) -> None:
     """SPEC 5.5: of a store that hands over half a record; nothing of it is left out in silence."""
-    records = Records([Alike(generations, names, row(NEW)[2:])])
     with pytest.raises(ValueError, match="argument"):
-        list(read_records(records))
-    with pytest.raises(ValueError, match="argument"):
-        list(records)
+        list(EqualRows(generations, names, row(NEW)[2:]).rows())
 
 
 @pytest.mark.parametrize(
@@ -529,10 +531,10 @@ def test_a_block_of_more_names_than_generations_or_fewer_is_a_defect(
 def test_of_records_in_blocks_the_first_bad_one_is_raised(blocks: list[tuple[Any, Any]]) -> None:
     """SPEC 5.5: with the same error as row by row."""
     rest = row(NEW)[2:]
-    together = Records([Alike(generations, names, rest) for generations, names in blocks])
-    by_itself = refusal(*list(together))
+    together = [EqualRows(generations, names, rest) for generations, names in blocks]
+    by_itself = refusal(*(each for block in together for each in block.rows()))
     with pytest.raises(type(by_itself)) as caught:
-        list(read_records(together))
+        list(read_equal(together))
     assert str(caught.value) == str(by_itself)
     assert caught.value.details == by_itself.details
 

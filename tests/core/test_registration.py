@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from duly.core.registration import Kind, Registration, kind_of, read_registrations, snapshot
+from duly.core.steps import finish
 from duly.errors import (
     CronExpressionInvalidError,
     DulyError,
@@ -32,7 +33,7 @@ DELAY = timedelta(minutes=5)
 
 
 def read(*items: object) -> list[Registration]:
-    return list(read_registrations(snapshot(list(items))))
+    return list(finish(read_registrations(snapshot(list(items)))).singles())
 
 
 def good(**changes: object) -> tuple[object, ...]:
@@ -74,7 +75,7 @@ def test_the_outer_collection_is_a_list_or_tuple(received: object) -> None:
 @pytest.mark.parametrize("empty", [[], ()])
 def test_an_empty_collection_is_legal(empty: object) -> None:
     """SPEC 4.4: no registrations is a declaration, too."""
-    assert list(read_registrations(snapshot(empty))) == []
+    assert list(finish(read_registrations(snapshot(empty))).singles()) == []
 
 
 def test_what_the_caller_does_to_its_list_later_changes_nothing() -> None:
@@ -82,7 +83,7 @@ def test_what_the_caller_does_to_its_list_later_changes_nothing() -> None:
     registrations: list[object] = [good()]
     taken = snapshot(registrations)
     registrations.clear()
-    assert [each.name for each in read_registrations(taken)] == ["a"]
+    assert [each.name for each in finish(read_registrations(taken)).singles()] == ["a"]
 
 
 # --- one item --------------------------------------------------------------------------------------------------------
@@ -344,7 +345,7 @@ json_like = st.recursive(
 def test_whatever_is_handed_over_is_registered_or_refused_with_a_registration_error(received: Any) -> None:
     """SPEC 1.4: there is no third way."""
     try:
-        found = list(read_registrations(snapshot(received)))
+        found = list(finish(read_registrations(snapshot(received))).singles())
     except RegistrationError:
         return
     assert [each.name for each in found] == [item[0] for item in received]

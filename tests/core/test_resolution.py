@@ -1,6 +1,6 @@
 """Declared against stored: new, preserved, overridden, orphaned, and interrupted."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from datetime import UTC, timedelta, tzinfo
 from itertools import count, pairwise
 from typing import Any
@@ -10,16 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from duly.core.moments import Minute, minute_of
-from duly.core.registration import STEP_TASKS, Kind, Registration, read_registrations
+from duly.core.registration import Kind, Registration, Registrations, read_registrations
 from duly.core.resolution import (
     Resolution,
     configuration,
     difference,
     in_force,
     resolve,
-    taking_over,
     what_is_dropped,
 )
+from duly.core.steps import STEP_TASKS, finish
 from duly.core.task import AwaitingRetry, AwaitingRun, Interrupted, Running, Task, TaskState, Withdrawn
 from tests.core.helpers import BERLIN, at, in_a_thread, minute, on_the_loop, states, task
 
@@ -34,7 +34,7 @@ IN_FLIGHT = Running(THIS, at("2025-06-15T12:00"), None, None, None, 0, 0)
 
 
 def declare(*items: tuple[str, str, timedelta]) -> list[Registration]:
-    return list(read_registrations([(name, cron, in_a_thread, delay) for name, cron, delay in items]))
+    return list(finish(read_registrations([(name, cron, in_a_thread, delay) for name, cron, delay in items])).singles())
 
 
 def minutely(*names: str, delay_ms: int = 5_000) -> list[Registration]:
@@ -45,21 +45,21 @@ def resolved(
     declared: Iterable[Registration], stored: Iterable[Task], zone: tzinfo = UTC, first: int = 100
 ) -> Resolution:
     numbers = count(first)
-    steps = resolve(
-        declared,
-        {each.name: each for each in stored},
-        now=NOW,
-        zone=zone,
-        new_generations=lambda: next(numbers),
+    return finish(
+        resolve(
+            Registrations(declared),
+            {each.name: each for each in stored},
+            now=NOW,
+            zone=zone,
+            new_generations=lambda: next(numbers),
+        )
     )
-    *_, last = steps
-    return last
 
 
 def names(result: Resolution) -> dict[str, list[str]]:
     return {
         "added": [each.name for each in result.added],
-        "preserved": [each.name for each, _ in result.preserved],
+        "preserved": [each.name for each in result.preserved.tasks],
         "overridden": [each.new.name for each in result.overridden],
         "orphaned": [each.task.name for each in result.orphaned],
         "interrupted": [each.name for each in result.interrupted],
@@ -120,8 +120,9 @@ def test_the_same_again_changes_nothing() -> None:
     (registration,) = minutely("a")
     result = resolved([registration], [old])
     assert not result.changes_tasks
-    assert result.preserved == [(old, registration)]
-    assert result.preserved[0][0] is old
+    ((kept, declared),) = result.preserved.pairs()
+    assert kept is old
+    assert declared == registration
     assert old.state is SERVED
     assert old.callback is on_the_loop, "it takes effect when the transaction is through, not before"
 
@@ -190,7 +191,8 @@ def test_in_the_second_copy_of_a_minute_a_new_task_begins_after_it_too() -> None
     """SPEC 2.3: the mark is that of the host's minute, in the repeated hour as well."""
     now = at("~2025-10-26T02:30:10", BERLIN)
     numbers = count(1)
-    *_, result = resolve(minutely("a"), {}, now=now, zone=BERLIN, new_generations=lambda: next(numbers))
+    declared = Registrations(minutely("a"))
+    result = finish(resolve(declared, {}, now=now, zone=BERLIN, new_generations=lambda: next(numbers)))
     assert result.added[0].state.served_through == minute("~2025-10-26T02:29", BERLIN)
 
 
@@ -388,23 +390,22 @@ def test_a_second_resolution_finds_nothing_to_change(both: tuple[list[Registrati
     """SPEC 4.2: idempotence."""
     declared, stored = both
     first = resolved(declared, stored)
-    in_force = [each for each, _ in first.preserved] + first.added + [each.new for each in first.overridden]
+    in_force = first.preserved.tasks + first.added + [each.new for each in first.overridden]
     again = resolved(declared, in_force)
     assert not again.changes_tasks
-    assert len(again.preserved) == len(declared)
+    assert again.preserved.count == len(declared)
 
 
 def test_resolving_goes_in_steps() -> None:
     """Architecture: a large initialize lets others work in between."""
     steps = resolve(
-        minutely("a", "b", "c"),
+        Registrations(minutely("a", "b", "c")),
         {"d": task("d", "* * * * *", SERVED)},
         now=NOW,
         zone=UTC,
         new_generations=lambda: 1,
     )
-    assert isinstance(steps, Iterator)
-    assert sum(1 for _ in steps) >= 4
+    assert sum(1 for _ in steps) >= 3
     assert minute_of(NOW, UTC) == THIS
 
 
@@ -415,25 +416,34 @@ def test_no_step_is_long_and_few_are_short() -> None:
     stored += [task(f"gone{n}", "* * * * *", SERVED) for n in range(500)]
     declared = minutely(*(f"{kind}{n}" for kind in ("kept", "changed", "new") for n in range(500)))
 
-    class Asked(dict[str, Task]):
-        """Counts how many of those declared have been looked up."""
+    class Counting(dict[str, Task]):
+        """Stored tasks; counts how many of them are looked up by name, and how many are gone through."""
 
-        count = 0
+        looked_up = gone_through = 0
 
         def get(self, name: str, default: Any = None) -> Any:
-            self.count += 1
+            self.looked_up += 1
             return super().get(name, default)
 
-    asked = Asked({each.name: each for each in stored})
-    numbers = count(1)
-    progress = [
-        (asked.count, len(result.added), len(result.orphaned))
-        for result in resolve(declared, asked, now=NOW, zone=UTC, new_generations=lambda: next(numbers))
-    ]
-    assert progress[-1] == (1_500, 500, 500)
+        def items(self) -> Any:
+            for item in super().items():
+                self.gone_through += 1
+                yield item
+
+    counting = Counting({each.name: each for each in stored})
+    generations: list[int] = []
+
+    def new_generation() -> int:
+        generations.append(len(generations) + 1)
+        return generations[-1]
+
+    steps = resolve(Registrations(declared), counting, now=NOW, zone=UTC, new_generations=new_generation)
+    progress = [(counting.looked_up, len(generations), counting.gone_through) for _ in steps]
+    progress.append((counting.looked_up, len(generations), counting.gone_through))
+    assert progress[-1] == (1_500, 1_000, 1_500)
     for earlier, later in pairwise([(0, 0, 0), *progress]):
         assert all(after - before <= STEP_TASKS for before, after in zip(earlier, later, strict=True))
-    # Those that are declared, those that get a generation, and those that are stored are gone through once each.
+    # Declared tasks, tasks that get a generation, and stored tasks are gone through once each.
     assert len(progress) <= (1_500 + 1_000 + 1_500) / STEP_TASKS + 6
 
 
@@ -444,10 +454,10 @@ def test_loaded_tasks_take_over_what_their_registrations_say() -> None:
     """SPEC 4.2: the newest callbacks; and all of them, however many steps it takes."""
     stored = {f"t{n}": task(f"t{n}", "* * * * *", SERVED) for n in range(3 * STEP_TASKS)}
     declared = minutely(*stored)
-    steps = resolve(declared, stored, now=NOW, zone=UTC, new_generations=lambda: 1)
-    for result in taking_over(steps):
-        assert all(each.callback is in_a_thread for each, _ in result.preserved)
-    assert len(result.preserved) == len(stored)
+    result = finish(
+        resolve(Registrations(declared), stored, now=NOW, zone=UTC, new_generations=lambda: 1, take_over=True)
+    )
+    assert result.preserved.count == len(stored)
     for registration, each in zip(declared, stored.values(), strict=True):
         assert (each.callback, each.kind) == (in_a_thread, Kind.THREAD)
         assert each.name is registration.name  # one text for both
@@ -478,15 +488,10 @@ def test_tasks_that_are_all_kept_come_in_the_order_of_the_store() -> None:
     assert [each.name for each in in_force(result, part, 7)] == ["b"]
 
 
-def test_what_is_preserved_reads_like_a_list_of_pairs() -> None:
-    """Each task with its registration."""
+def test_preserved_tasks_are_paired_with_their_registrations() -> None:
+    """They are kept in columns; the store's order and the declared one may differ."""
     stored = [task(name, "* * * * *", SERVED) for name in ("a", "b", "c")]
     declared = minutely("a", "b", "c")
-    preserved = resolved(declared, stored).preserved
-    pairs = list(zip(stored, declared, strict=True))
-    assert len(preserved) == 3
-    assert list(preserved) == pairs
-    assert (preserved[1], preserved[-1], preserved[1:]) == (pairs[1], pairs[-1], pairs[1:])
-    assert preserved == pairs
-    assert preserved != pairs[:2]
-    assert (preserved == 3) is False
+    preserved = resolved(declared[1:], stored[::-1]).preserved
+    assert preserved.count == 2
+    assert list(preserved.pairs()) == list(zip(stored[1:], declared[1:], strict=True))

@@ -2,14 +2,15 @@
 
 import asyncio
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import duly
-from duly.core.task import Change, Start
+from duly.core.changes import Batch
+from duly.core.task import Start
 from duly.engine.loop import FIRST_CHUNK_STARTS
 from duly.engine.runner import LAUNCHED_TOGETHER_MAX
 from duly.stores import Refusal, SqliteStore
@@ -26,14 +27,12 @@ class CountingStore(SqliteStore):
         self.chunks: list[int] = []
         self.complete = asyncio.Event()
 
-    async def write(
-        self, batch: Sequence[Change], number: int, trace: Sequence[tuple[Any, ...]] = ()
-    ) -> Sequence[Refusal]:
+    async def write(self, batch: Batch, number: int, trace: Iterable[tuple[Any, ...]] = ()) -> Sequence[Refusal]:
         answer = await super().write(batch, number, trace)
         if not self.complete.is_set():
             self.writes += 1
-            self.changes += len(batch)
-            if starts := sum(isinstance(change, Start) for change in batch):
+            self.changes += batch.count
+            if starts := sum(isinstance(change, Start) for change in batch.singles()):
                 self.chunks.append(starts)
             if self.changes >= 2 * TASKS:
                 self.complete.set()
@@ -72,11 +71,9 @@ async def test_the_end_of_a_run_is_written_without_waiting_for_others_that_go_on
     stored: list[int] = []
 
     class Store(SqliteStore):
-        async def write(
-            self, batch: Sequence[Change], number: int, trace: Sequence[tuple[Any, ...]] = ()
-        ) -> Sequence[Refusal]:
+        async def write(self, batch: Batch, number: int, trace: Iterable[tuple[Any, ...]] = ()) -> Sequence[Refusal]:
             answer = await super().write(batch, number, trace)
-            stored.append(len(batch))
+            stored.append(batch.count)
             if sum(stored) >= 3:  # both starts, and the end of the short one
                 over.set()
             return answer

@@ -1,7 +1,7 @@
 """Group commit: what arrives during a write forms the next batch, and a fault of the store loses nothing."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import suppress
 from datetime import UTC, timedelta
 from itertools import count
@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
+from duly.core.changes import Batch, Ends, Starts
 from duly.core.moments import Instant, Minute
 from duly.core.registration import read_registrations
 from duly.core.resolution import resolve
+from duly.core.steps import finish
 from duly.core.task import Change, Correction, End, Grounds, Owed, Running, Start, Task, fail, grounds_for, succeed
 from duly.engine import journal as journal_module
 from duly.engine.journal import Granted, Journal
@@ -36,10 +38,8 @@ class Disk(SqliteStore):
         self.refuses: set[int] = set()
         self.attempts: list[tuple[int, list[Change]]] = []
 
-    async def write(
-        self, batch: Sequence[Change], number: int, trace: Sequence[tuple[Any, ...]] = ()
-    ) -> Sequence[Refusal]:
-        self.attempts.append((number, list(batch)))
+    async def write(self, batch: Batch, number: int, trace: Iterable[tuple[Any, ...]] = ()) -> Sequence[Refusal]:
+        self.attempts.append((number, list(batch.singles())))
         await self.ready.wait()
         fault = self.faults.pop(0) if self.faults else ""
         if fault == "before":
@@ -47,7 +47,11 @@ class Disk(SqliteStore):
         await super().write(batch, number, trace)
         if fault == "after":
             raise StoreError("the disk is not sure", store=self.path)
-        return [Refusal(each, "not yours") for each in batch if isinstance(each, Start) and each.run in self.refuses]
+        return [
+            Refusal(each, "not yours")
+            for each in batch.singles()
+            if isinstance(each, Start) and each.run in self.refuses
+        ]
 
 
 class WatchedClock(ManualClock):
@@ -91,11 +95,11 @@ class Bench:
             starts_follow=lambda: self.more_starts,
         )
 
-    async def end(self, ends: Sequence[End]) -> None:
+    async def end(self, ends: Ends) -> None:
         if self.defect is not None:
             raise self.defect
-        assert all(stored(self.path, end.task.name)["run"] is None for end in ends), "durable first"
-        self.ended.append([end.task.name for end in ends])
+        assert all(stored(self.path, end.task.name)["run"] is None for end in ends.singles()), "durable first"
+        self.ended.append([end.task.name for end in ends.singles()])
 
     def start(self, index: int, run: int) -> Start:
         task, now = self.tasks[index], Instant(self.clock.now())
@@ -136,8 +140,8 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
     disk, clock = Disk(path), WatchedClock()
     now, numbers = Instant(clock.now()), count(1)
     persisted = await disk.open("1" * 32, now)
-    declared = read_registrations([(f"t{n}", "* * * * *", settle, timedelta(seconds=5)) for n in range(6)])
-    *_, resolution = resolve(declared, {}, now=now, zone=UTC, new_generations=lambda: next(numbers))
+    declared = finish(read_registrations([(f"t{n}", "* * * * *", settle, timedelta(seconds=5)) for n in range(6)]))
+    resolution = finish(resolve(declared, {}, now=now, zone=UTC, new_generations=lambda: next(numbers)))
     await disk.replace(Replacement(resolution, None, "UTC", now), persisted.next_number)
     bench = Bench(path, resolution.added, disk, clock)
     writer = asyncio.create_task(bench.journal.run())
@@ -154,28 +158,28 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
 async def test_a_start_is_granted_when_it_is_durable(bench: Bench) -> None:
     """SPEC 3.9: a start is durable before its callback begins."""
     bench.disk.ready.clear()
-    answer = bench.journal.submit([bench.start(0, 1)])
+    answer = bench.journal.submit(Starts([bench.start(0, 1)]))
     await settle()
     assert not answer.done()
     assert bench.running() == set()
     bench.disk.ready.set()
     granted = await answer
     assert granted is not None
-    assert [start.run for start in granted] == [1]
+    assert [start.run for start in granted.singles()] == [1]
     assert bench.running() == {"t0"}
 
 
 async def test_what_arrives_during_a_write_forms_the_next_batch(bench: Bench) -> None:
     """Architecture: the batch is whatever gathered during the last commit; latency stays one commit."""
-    first = await bench.journal.commit([bench.start(0, 1), bench.start(1, 2)])
+    first = await bench.journal.commit(Starts([bench.start(0, 1), bench.start(1, 2)]))
     assert first is not None
     bench.disk.ready.clear()
-    second = bench.journal.submit([bench.start(2, 3)])
+    second = bench.journal.submit(Starts([bench.start(2, 3)]))
     await settle()
-    for start in first:
+    for start in first.singles():
         bench.journal.record(bench.finish(start))
-    third = bench.journal.submit([bench.start(3, 4)])
-    fourth = bench.journal.submit([bench.start(4, 5), bench.start(5, 6)])
+    third = bench.journal.submit(Starts([bench.start(3, 4)]))
+    fourth = bench.journal.submit(Starts([bench.start(4, 5), bench.start(5, 6)]))
     await settle()
     bench.disk.ready.set()
     await asyncio.gather(second, third, fourth)
@@ -191,13 +195,13 @@ async def test_what_arrives_during_a_write_forms_the_next_batch(bench: Bench) ->
 
 async def test_ends_come_before_starts_in_a_batch(bench: Bench) -> None:
     """SPEC 3.9: an end is durable before the task may start again."""
-    granted = await bench.journal.commit([bench.start(0, 1)])
+    granted = await bench.journal.commit(Starts([bench.start(0, 1)]))
     assert granted is not None
     bench.disk.ready.clear()
-    other = bench.journal.submit([bench.start(1, 2)])
+    other = bench.journal.submit(Starts([bench.start(1, 2)]))
     await settle()
-    ending = bench.finish(granted[0])
-    again = bench.journal.submit([bench.start(0, 3)])
+    ending = bench.finish(next(granted.singles()))
+    again = bench.journal.submit(Starts([bench.start(0, 3)]))
     bench.journal.record(ending)
     bench.disk.ready.set()
     await asyncio.gather(other, again)
@@ -207,11 +211,12 @@ async def test_ends_come_before_starts_in_a_batch(bench: Bench) -> None:
 
 async def test_ends_are_told_once_they_are_durable_with_what_they_came_to(bench: Bench) -> None:
     """SPEC 3.4: success clears the retry, failure arms it; history hears of both."""
-    granted = await bench.journal.commit([bench.start(0, 1), bench.start(1, 2)])
+    granted = await bench.journal.commit(Starts([bench.start(0, 1), bench.start(1, 2)]))
     assert granted is not None
     bench.clock.advance(2)
-    bench.journal.record(bench.finish(granted[0]))
-    bench.journal.record(bench.finish(granted[1], error="it broke"))
+    first, second = granted.singles()
+    bench.journal.record(bench.finish(first))
+    bench.journal.record(bench.finish(second, error="it broke"))
     await settle()
     assert bench.ended == [["t0", "t1"]]
     failed = stored(bench.path, "t1")
@@ -223,7 +228,7 @@ async def test_ends_are_told_once_they_are_durable_with_what_they_came_to(bench:
 async def test_numbers_grow_by_one_with_each_batch(bench: Bench) -> None:
     """Store port: the number identifies the call."""
     for run in range(1, 4):
-        await bench.journal.commit([bench.start(run, run)])
+        await bench.journal.commit(Starts([bench.start(run, run)]))
     assert [number for number, _ in bench.disk.attempts] == [100, 101, 102]
     assert bench.journal.next_number() == 103
 
@@ -234,17 +239,17 @@ async def test_ends_of_a_burst_are_written_with_the_starts_that_follow(
     """Architecture: one commit for both; but not for longer than a moment, for a crash would repeat those runs."""
     monkeypatch.setattr(journal_module, "BURST_ENDS_MIN", 2)
     monkeypatch.setattr(journal_module, "GATHERING_SECONDS_MAX", 600.0)
-    granted = await bench.journal.commit([bench.start(n, n + 1) for n in range(4)])
+    granted = await bench.journal.commit(Starts([bench.start(n, n + 1) for n in range(4)]))
     assert granted is not None
     bench.more_starts = True
-    for start in granted[:2]:
+    for start in list(granted.singles())[:2]:
         bench.journal.record(bench.finish(start))
     await settle()
     assert bench.ended == []
-    await bench.journal.commit([bench.start(4, 5)])
+    await bench.journal.commit(Starts([bench.start(4, 5)]))
     assert bench.batches()[1:] == [["end t0", "end t1", "start t4"]]
     monkeypatch.setattr(journal_module, "GATHERING_SECONDS_MAX", 0.0)
-    for start in granted[2:]:
+    for start in list(granted.singles())[2:]:
         bench.journal.record(bench.finish(start))
     await settle()
     assert bench.ended == [["t0", "t1"], ["t2", "t3"]]
@@ -253,9 +258,9 @@ async def test_ends_of_a_burst_are_written_with_the_starts_that_follow(
 async def test_a_batch_is_bounded(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Architecture: many ends are written in several transactions, none of them long."""
     monkeypatch.setattr(journal_module, "BATCH_CHANGES_MAX", 2)
-    granted = await bench.journal.commit([bench.start(n, n + 1) for n in range(5)])
+    granted = await bench.journal.commit(Starts([bench.start(n, n + 1) for n in range(5)]))
     assert granted is not None
-    for start in granted:
+    for start in granted.singles():
         bench.journal.record(bench.finish(start))
     await settle()
     assert bench.ended == [["t0", "t1"], ["t2", "t3"], ["t4"]]
@@ -264,13 +269,13 @@ async def test_a_batch_is_bounded(bench: Bench, monkeypatch: pytest.MonkeyPatch)
 
 async def test_the_journal_is_busy_until_all_is_written_and_told(bench: Bench) -> None:
     """SPEC 4.3: stop waits for ends to be recorded."""
-    granted = await bench.journal.commit([bench.start(0, 1)])
+    granted = await bench.journal.commit(Starts([bench.start(0, 1)]))
     await settle()
     assert granted is not None
     assert not bench.journal.busy
     bench.disk.ready.clear()
     bench.journal.drained.clear()
-    bench.journal.record(bench.finish(granted[0]))
+    bench.journal.record(bench.finish(next(granted.singles())))
     assert bench.journal.busy
     await settle()
     assert bench.journal.busy
@@ -284,20 +289,20 @@ async def test_the_journal_is_busy_until_all_is_written_and_told(bench: Bench) -
 async def test_a_start_that_the_store_refuses_is_not_granted(bench: Bench) -> None:
     """Store port: a start is a claim that may be refused; the others are granted."""
     bench.disk.refuses = {2}
-    granted = await bench.journal.commit([bench.start(n, n + 1) for n in range(3)])
+    granted = await bench.journal.commit(Starts([bench.start(n, n + 1) for n in range(3)]))
     assert granted is not None
-    assert [start.run for start in granted] == [1, 3]
+    assert [start.run for start in granted.singles()] == [1, 3]
 
 
 async def test_a_caller_that_is_gone_does_not_disturb_the_journal(bench: Bench) -> None:
     """SPEC 4.3: what has begun is written, whoever waits for it."""
     bench.disk.ready.clear()
-    caller = asyncio.create_task(bench.journal.commit([bench.start(0, 1)]))
+    caller = asyncio.create_task(bench.journal.commit(Starts([bench.start(0, 1)])))
     await settle()
     caller.cancel()
     await asyncio.wait([caller])
     bench.disk.ready.set()
-    assert await bench.journal.commit([bench.start(1, 2)]) is not None
+    assert await bench.journal.commit(Starts([bench.start(1, 2)])) is not None
     assert bench.running() == {"t0", "t1"}
 
 
@@ -305,15 +310,15 @@ async def test_a_defect_in_what_follows_an_end_does_not_end_the_journal(
     bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
     """SPEC 4.6: nothing ends the loop; what is not expected is logged."""
-    granted = await bench.journal.commit([bench.start(0, 1)])
+    granted = await bench.journal.commit(Starts([bench.start(0, 1)]))
     assert granted is not None
     bench.defect = ZeroDivisionError("a defect of ours")
-    bench.journal.record(bench.finish(granted[0]))
+    bench.journal.record(bench.finish(next(granted.singles())))
     await settle()
     bench.defect = None
     assert [record.levelname for record in caplog.records] == ["ERROR"]
     assert not bench.journal.busy
-    assert await bench.journal.commit([bench.start(1, 2)]) is not None
+    assert await bench.journal.commit(Starts([bench.start(1, 2)])) is not None
 
 
 # --- faults ----------------------------------------------------------------------------------------------------------
@@ -322,10 +327,10 @@ async def test_a_defect_in_what_follows_an_end_does_not_end_the_journal(
 @pytest.mark.parametrize("fault", ["before", "after"])
 async def test_a_failed_write_is_repeated_under_its_own_number(bench: Bench, fault: str) -> None:
     """SPEC 4.6: reported, retried with backoff; and a commit that succeeded all the same is not applied twice."""
-    granted = await bench.journal.commit([bench.start(0, 1)])
+    granted = await bench.journal.commit(Starts([bench.start(0, 1)]))
     assert granted is not None
     bench.disk.faults = [fault, fault]
-    bench.journal.record(bench.finish(granted[0], error="it broke"))
+    bench.journal.record(bench.finish(next(granted.singles()), error="it broke"))
     await settle()
     assert bench.ended == []
     assert isinstance(bench.journal.fault, StoreError)
@@ -343,7 +348,7 @@ async def test_a_failed_write_is_repeated_under_its_own_number(bench: Bench, fau
 async def test_a_fault_is_told_once_and_so_is_its_end(bench: Bench) -> None:
     """StoreFault, StoreRecovered; however often it was tried in between."""
     bench.disk.faults = ["before"] * 4
-    answer = bench.journal.submit([bench.start(0, 1)])
+    answer = bench.journal.submit(Starts([bench.start(0, 1)]))
     for _ in range(6):
         await settle()
         bench.clock.advance(10)
@@ -359,9 +364,9 @@ async def test_a_fault_is_told_once_and_so_is_its_end(bench: Bench) -> None:
 async def test_what_arrives_during_a_fault_waits_and_is_written_after_it(bench: Bench) -> None:
     """SPEC 4.6: delays what waits for it, loses nothing, and keeps the order."""
     bench.disk.faults = ["before"]
-    first = bench.journal.submit([bench.start(0, 1)])
+    first = bench.journal.submit(Starts([bench.start(0, 1)]))
     await settle()
-    second = bench.journal.submit([bench.start(1, 2)])
+    second = bench.journal.submit(Starts([bench.start(1, 2)]))
     await settle()
     assert not first.done()
     assert len(bench.disk.attempts) == 1
@@ -374,7 +379,7 @@ async def test_the_backoff_doubles_up_to_half_a_minute(bench: Bench) -> None:
     """SPEC 4.6: retried with backoff, and not before it is over."""
     waits = [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30, 30, 30]
     bench.disk.faults = ["before"] * len(waits)
-    answer = bench.journal.submit([bench.start(0, 1)])
+    answer = bench.journal.submit(Starts([bench.start(0, 1)]))
     await settle()
     for attempts, wait in enumerate(waits, 1):
         assert len(bench.disk.attempts) == attempts
@@ -389,10 +394,10 @@ async def test_the_backoff_doubles_up_to_half_a_minute(bench: Bench) -> None:
 
 async def test_a_stop_hurries_the_journal(bench: Bench) -> None:
     """SPEC 4.3: if ends cannot be stored, stop keeps trying: at once, and then every second."""
-    granted = await bench.journal.commit([bench.start(0, 1)])
+    granted = await bench.journal.commit(Starts([bench.start(0, 1)]))
     assert granted is not None
     bench.disk.faults = ["before"] * 9
-    bench.journal.record(bench.finish(granted[0]))
+    bench.journal.record(bench.finish(next(granted.singles())))
     for _ in range(8):
         await settle()
         bench.clock.advance(bench.clock.waits[-1])
@@ -402,7 +407,7 @@ async def test_a_stop_hurries_the_journal(bench: Bench) -> None:
     await settle()
     assert bench.ended == [["t0"]], "not after 25.6 seconds, but now"
     bench.disk.faults = ["before"] * 6
-    answer = bench.journal.submit([bench.start(1, 2)])
+    answer = bench.journal.submit(Starts([bench.start(1, 2)]))
     tries = len(bench.clock.waits)
     while not answer.done():
         await settle()
@@ -416,13 +421,13 @@ async def test_a_stop_hurries_the_journal(bench: Bench) -> None:
 async def test_a_start_is_withdrawn_if_a_stop_comes_before_its_commit_begins(bench: Bench) -> None:
     """SPEC 4.3: nothing starts after it was called."""
     bench.disk.ready.clear()
-    begun = bench.journal.submit([bench.start(0, 1)])
+    begun = bench.journal.submit(Starts([bench.start(0, 1)]))
     await settle()
-    waiting = bench.journal.submit([bench.start(1, 2)])
+    waiting = bench.journal.submit(Starts([bench.start(1, 2)]))
     bench.may_start = False
     bench.disk.ready.set()
     answers: list[Granted] = [await begun, await waiting]
-    assert [None if each is None else len(each) for each in answers] == [1, None]
+    assert [None if each is None else each.count for each in answers] == [1, None]
     assert bench.running() == {"t0"}
     assert bench.batches() == [["start t0"]]
 
@@ -430,7 +435,7 @@ async def test_a_start_is_withdrawn_if_a_stop_comes_before_its_commit_begins(ben
 async def test_a_start_whose_commit_had_begun_is_granted_also_after_a_fault(bench: Bench) -> None:
     """SPEC 4.3: it may still enter its callback, counts as running, and stop waits for it."""
     bench.disk.faults = ["after"]
-    begun = bench.journal.submit([bench.start(0, 1)])
+    begun = bench.journal.submit(Starts([bench.start(0, 1)]))
     await settle()
     bench.may_start = False
     bench.clock.advance(0.1)
@@ -441,14 +446,16 @@ async def test_a_start_whose_commit_had_begun_is_granted_also_after_a_fault(benc
 
 async def test_ends_and_corrections_are_written_during_a_stop(bench: Bench) -> None:
     """SPEC 4.3: all running callbacks, whose ends are recorded; SPEC 2.5: a correction is no start."""
-    granted = await bench.journal.commit([bench.start(0, 1)])
+    granted = await bench.journal.commit(Starts([bench.start(0, 1)]))
     assert granted is not None
     bench.may_start = False
     now = Instant(bench.clock.now() - 86_400_000_000)
-    bench.journal.record(bench.finish(granted[0]))
-    correction = bench.journal.submit([Correction(now, Minute(now // 60_000_000 * 60))])
-    refused = bench.journal.submit([bench.start(1, 2)])
-    assert await correction == []
+    bench.journal.record(bench.finish(next(granted.singles())))
+    correction = bench.journal.submit(Correction(now, Minute(now // 60_000_000 * 60)))
+    refused = bench.journal.submit(Starts([bench.start(1, 2)]))
+    granted = await correction
+    assert granted is not None
+    assert granted.count == 0
     assert await refused is None
     await settle()
     assert bench.batches()[-1] == ["end t0", "correction"]
@@ -459,7 +466,7 @@ async def test_ends_and_corrections_are_written_during_a_stop(bench: Bench) -> N
 async def test_a_batch_of_nothing_but_withdrawn_starts_is_not_written(bench: Bench) -> None:
     """SPEC 4.3: a stop leaves no trace of what never began."""
     bench.may_start = False
-    assert await bench.journal.commit([bench.start(0, 1)]) is None
+    assert await bench.journal.commit(Starts([bench.start(0, 1)])) is None
     await settle()
     assert bench.disk.attempts == []
     assert not bench.journal.busy

@@ -4,14 +4,14 @@ import math
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from duly.core.task import Change
+from duly.core.changes import Batch
 from duly.engine.loop import CHUNK_STARTS_MAX
 from duly.events import Event, PollCompleted, TaskStartDelayed
 from duly.stores import Refusal, SqliteStore
@@ -30,11 +30,9 @@ class CountingStore(SqliteStore):
         self.writes = 0
         self.changes = 0
 
-    async def write(
-        self, batch: Sequence[Change], number: int, trace: Sequence[tuple[Any, ...]] = ()
-    ) -> Sequence[Refusal]:
+    async def write(self, batch: Batch, number: int, trace: Iterable[tuple[Any, ...]] = ()) -> Sequence[Refusal]:
         self.writes += 1
-        self.changes += len(batch)
+        self.changes += batch.count
         return await super().write(batch, number, trace)
 
 

@@ -17,7 +17,6 @@ which is fresh, which timers are armed, what each group waits for. A loop that i
 there the index is built anew.
 """
 
-from collections import deque
 from dataclasses import replace
 from datetime import UTC
 from heapq import heapify
@@ -28,6 +27,7 @@ from duly.core.agenda import Agenda, Decision, Group, Wave
 from duly.core.changes import Starts
 from duly.core.moments import Instant, Minute
 from duly.core.registration import Kind
+from duly.core.steps import finish
 from duly.core.task import AwaitingRetry, AwaitingRun, Grounds, Interrupted, Running, Start, Task, TaskState, Withdrawn
 from duly.engine.loop import Stray
 from duly.engine.runs import Run
@@ -87,7 +87,7 @@ class Freezer:
             generations |= {seen.generation, seen.run_generation}
             runs.add(seen.run)
         if world.decision is not None:
-            runs |= {start.run for start in world.decision.starts if start.task.name == name}
+            runs |= {start.run for start in world.decision.starts.singles() if start.task.name == name}
         return generations - {-1}, {each for each in runs if each is not None}
 
     def at(self, instant: int) -> Instant:
@@ -227,7 +227,7 @@ class Freezer:
             return None
         starts = tuple(
             (start.task.name, self.runs[start.run], self.grounds(start.grounds, start.task))
-            for start in decision.starts
+            for start in decision.starts.singles()
         )
         younger = tuple(
             sorted(
@@ -341,7 +341,7 @@ def thaw(frozen: Frozen, instance: Instance) -> World:
     waves: dict[tuple[Kind, int], tuple[Wave, int]] = {}
     if agenda is None:
         world.agenda = Agenda(UTC)
-        deque(world.agenda.enter(known.values(), now), maxlen=0)
+        finish(world.agenda.enter(known.values(), now))
     else:
         world.agenda = _agenda(agenda, known, waves)
     world.decision = None if decision is None else _decision(decision, known, world.agenda, waves)

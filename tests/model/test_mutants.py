@@ -3,7 +3,7 @@
 Each replaces one function of the core, or one method of the agenda, by one with a plausible mistake in it.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +14,9 @@ from duly.core import resolution, task
 from duly.core.agenda import Agenda, Decision
 from duly.core.changes import Starts
 from duly.core.moments import LAST_INSTANT, Delay, Instant, Minute, after
-from duly.core.registration import Registration
+from duly.core.registration import Registrations
+from duly.core.resolution import Resolution
+from duly.core.steps import Steps
 from duly.core.task import (
     AwaitingRetry,
     AwaitingRun,
@@ -115,19 +117,19 @@ def an_interrupted_run_never_has_to_rest(patch: Patch) -> None:
 def an_override_keeps_what_was_owed(patch: Patch) -> None:
     right = resolution.resolve
 
-    def resolve(declared: Iterable[Registration], stored: dict[str, Task], **given: Any) -> Iterator[Any]:
-        for result in right(declared, stored, **given):
-            for each in result.overridden:
-                if isinstance(each.old_state, AwaitingRetry):
-                    each.new.state = each.old_state
-            yield result
+    def resolve(declared: Registrations, stored: dict[str, Task], **given: Any) -> Steps[Resolution]:
+        result = yield from right(declared, stored, **given)
+        for each in result.overridden:
+            if isinstance(each.old_state, AwaitingRetry):
+                each.new.state = each.old_state
+        return result
 
     patch.setattr(world, "resolve", resolve)
 
 
 def a_removed_task_stays(patch: Patch) -> None:
-    def leave(agenda: Agenda, tasks: object) -> Iterator[None]:
-        return iter(())
+    def leave(agenda: Agenda, tasks: object) -> Steps[None]:
+        yield
 
     patch.setattr(Agenda, "leave", leave)
 

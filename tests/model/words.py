@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 from duly.core.cron import parse_cron
 from duly.core.moments import instant_of
 from duly.core.registration import Registration, read_registrations
+from duly.core.steps import finish
 
 SECOND: Final = 1_000_000
 BASE: Final = instant_of(datetime(2025, 6, 2, 12, tzinfo=UTC))
@@ -27,9 +28,8 @@ def _in_a_thread() -> None: ...
 
 
 def _declared(*items: tuple[str, str, Any, int]) -> tuple[Registration, ...]:
-    return tuple(
-        read_registrations([(name, cron, callback, timedelta(minutes=delay)) for name, cron, callback, delay in items])
-    )
+    items_given = [(name, cron, callback, timedelta(minutes=delay)) for name, cron, callback, delay in items]
+    return tuple(finish(read_registrations(items_given)).singles())
 
 
 _X = ("x", HOUR, _on_the_loop, 30)

@@ -15,7 +15,9 @@ from duly.core.agenda import Agenda, Decision, Slots, decide
 from duly.core.changes import Ends, Starts
 from duly.core.moments import Instant, Minute, minute_of
 from duly.core.record import read_records
+from duly.core.registration import Registrations
 from duly.core.resolution import Resolution, resolve
+from duly.core.steps import finish
 from duly.core.task import Cause, End, Grounds, Interrupted, Running, Start, Task, corrected, interrupt
 from duly.engine.loop import Loop, Stray
 from duly.engine.runs import Run
@@ -165,13 +167,13 @@ class World:
 
     def look(self) -> None:
         """One look of the loop, up to the commit of what it finds."""
-        self.agenda.notice(self.now)
+        finish(self.agenda.queue_due(self.now))
         while self.agenda.waiting:
             decision = decide(self.agenda, self.now, Slots(), limit=5_000, first_run=self.next_run)
             if not decision.evaluated:
                 break
-            self.next_run += len(decision.starts)
-            if decision.starts:
+            self.next_run += decision.starts.count
+            if decision.starts.count:
                 self.decision = decision
                 break
             self.agenda.apply(decision, Starts())
@@ -180,7 +182,7 @@ class World:
         """The decision becomes durable, with the clock sample it was made with; the agenda hears of it."""
         assert self.decision is not None
         decision, self.decision = self.decision, None
-        for start in decision.starts:
+        for start in decision.starts.singles():
             self._write_start(start)
             task, run, grounds = start
             self.note(RS(0, grounds.at, task.name, task.generation, run, grounds.cause.value, len(self.runs)))
@@ -209,7 +211,7 @@ class World:
             Loop._record_success(cast(Loop, standing), run)
         else:
             Loop._record_failure(cast(Loop, standing), run, RuntimeError("failed"))
-        (end,) = ends
+        (end,) = ends.singles()
         row = self.rows.get(name)
         if row is not None and row.generation == run.task.generation:
             self.rows[name] = row._replace(
@@ -223,8 +225,7 @@ class World:
                 last_failure_at=row.last_failure_at if ok else end.at,
             )
         self.note(RE(0, end.at, name, run.task.generation, run.number, ok))
-        for _ in Loop._settling(cast(Loop, standing), ends):
-            pass
+        finish(Loop._settling(cast(Loop, standing), ends))
 
     # --- calls -------------------------------------------------------------------------------------------------------
 
@@ -254,10 +255,9 @@ class World:
         self.note(BT(0, self.now, f"boot-{self.boots}", 0))
         call = self._called(IS)
         self._replace(resolution, call)
-        in_force = [task for task, _ in resolution.preserved] + resolution.added
+        in_force = resolution.preserved.tasks + resolution.added
         in_force += [each.new for each in resolution.overridden]
-        for _ in self.agenda.enter(in_force, self.now):
-            pass
+        finish(self.agenda.enter(in_force, self.now))
 
     def change(self, call: int, declares: str) -> None:
         """A running scheduler is re-initialised."""
@@ -269,19 +269,17 @@ class World:
         standing = self._as_loop
         Loop.withdraw(standing, gone)
         Loop.adopt(standing, arrived)
-        for _ in self.agenda.leave(gone):
-            pass
-        for _ in self.agenda.enter(arrived, self.now):
-            pass
+        finish(self.agenda.leave(gone))
+        finish(self.agenda.enter(arrived, self.now))
 
     def _resolve(self, declares: str, stored: dict[str, Task]) -> Resolution:
         def new_generation() -> int:
             generation, self.next_generation = self.next_generation, self.next_generation + 1
             return generation
 
-        steps = resolve(SETS[declares], stored, now=self.now, zone=UTC, new_generations=new_generation)
-        *_, resolution = steps
-        return resolution
+        return finish(
+            resolve(Registrations(SETS[declares]), stored, now=self.now, zone=UTC, new_generations=new_generation)
+        )
 
     def _replace(self, resolution: Resolution, call: int) -> None:
         """All of an initialize in one transaction, and on record."""
@@ -316,12 +314,12 @@ class World:
                 raise Wrong("decision", f"{sorted(owed)} owed although a stop is open")
             return
         starts: set[str] = set()
-        self.agenda.notice(self.now)
+        finish(self.agenda.queue_due(self.now))
         while self.agenda.waiting:
             decision = decide(self.agenda, self.now, Slots(), limit=5_000, first_run=self.next_run)
             if not decision.evaluated:
                 break
-            for start in decision.starts:
+            for start in decision.starts.singles():
                 if start.task.name in starts:
                     raise Wrong("decision", f"{start.task.name} would start twice")
                 starts.add(start.task.name)
@@ -367,7 +365,7 @@ class _Standing:
         self._ends.succeeded(task, run, grounds, at)
 
     def record(self, end: End) -> None:
-        self._ends.append(end)
+        self._ends.add(end)
 
     def now(self) -> int:
         return self._world.now

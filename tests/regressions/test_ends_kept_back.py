@@ -1,11 +1,12 @@
 """Ends were kept back for as long as more of them came, and a crash would have repeated all those runs. By reading."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from pathlib import Path
 
-from duly.core.task import Change, End
+from duly.core.changes import Batch
+from duly.core.task import End
 from duly.stores import SqliteStore
 from duly.stores.port import Refusal, TraceRow
 from duly.testing import SimulatedHost
@@ -23,8 +24,8 @@ class PunctualStore(SqliteStore):
     oldest_microseconds = 0
     ends = 0
 
-    async def write(self, batch: Sequence[Change], number: int, trace: Sequence[TraceRow] = ()) -> Sequence[Refusal]:
-        ends = [self.host._clock.wall - change.at for change in batch if isinstance(change, End)]
+    async def write(self, batch: Batch, number: int, trace: Iterable[TraceRow] = ()) -> Sequence[Refusal]:
+        ends = [self.host._clock.wall - change.at for change in batch.singles() if isinstance(change, End)]
         self.ends += len(ends)
         self.oldest_microseconds = max(self.oldest_microseconds, *ends, 0)
         return await super().write(batch, number, trace)

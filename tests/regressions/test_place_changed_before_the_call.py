@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 import duly
-from duly.core.task import Change, Start
+from duly.core.changes import Batch
+from duly.core.task import Start
 from duly.events import Event, TaskRunCompleted, TaskRunFailed
 from duly.stores import SqliteStore
 from duly.stores.port import Refusal, TraceRow
@@ -26,8 +27,8 @@ class PatientStore(SqliteStore):
         super().__init__(path)
         self.asked, self.let = asyncio.Event(), asyncio.Event()
 
-    async def write(self, batch: Sequence[Change], number: int, trace: Sequence[TraceRow] = ()) -> Sequence[Refusal]:
-        if any(isinstance(change, Start) for change in batch):
+    async def write(self, batch: Batch, number: int, trace: Iterable[TraceRow] = ()) -> Sequence[Refusal]:
+        if any(isinstance(change, Start) for change in batch.singles()):
             self.asked.set()
             await self.let.wait()
         return await super().write(batch, number, trace)

@@ -2,13 +2,13 @@
 
 import asyncio
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 
 import duly
-from duly.core.task import Change
+from duly.core.changes import Batch
 from duly.events import ClockJumped, Event
 from duly.stores import SqliteStore
 from duly.stores.port import Refusal, TraceRow
@@ -24,8 +24,8 @@ class SteppingStore(SqliteStore):
     clock: AcceleratedClock
     stepped = False
 
-    async def write(self, batch: Sequence[Change], number: int, trace: Sequence[TraceRow] = ()) -> Sequence[Refusal]:
-        if batch and not self.stepped:
+    async def write(self, batch: Batch, number: int, trace: Iterable[TraceRow] = ()) -> Sequence[Refusal]:
+        if batch.count and not self.stepped:
             self.stepped = True
             self.clock.step(3600)
         return await super().write(batch, number, trace)

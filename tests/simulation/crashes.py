@@ -10,7 +10,7 @@ import asyncio
 import sqlite3
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 from duly import Scheduler
-from duly.core.task import Change
+from duly.core.changes import Batch
 from duly.stores import SqliteStore
 from duly.stores.port import Replacement, TraceRow
 from duly.testing import SimulatedHost
@@ -231,7 +231,7 @@ class WatchedStore(SqliteStore):
         super()._replace(replacement, number)
         self.life.point("after replace")
 
-    def _write(self, batch: Sequence[Change], number: int, trace: Sequence[TraceRow]) -> None:
+    def _write(self, batch: Batch, number: int, trace: Iterable[TraceRow]) -> None:
         self.life.point("before write")
         super()._write(batch, number, trace)
         self.life.point("after write")

@@ -6,13 +6,13 @@ meets the same operations meets the same faults.
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeVar
 
+from duly.core.changes import Batch
 from duly.core.moments import MICROSECONDS, Instant
-from duly.core.task import Change
 from duly.errors import StoreError
 from duly.stores.port import Persisted, Refusal, Replacement, Store, TraceRow
 from duly.testing import SimulatedHost
@@ -89,7 +89,7 @@ class FaultyStore:
         """The store's own: who cannot write can often still read."""
         return await self._alive(lambda: self._store.has_replaced(number))
 
-    async def write(self, batch: Sequence[Change], number: int, trace: Sequence[TraceRow] = ()) -> Sequence[Refusal]:
+    async def write(self, batch: Batch, number: int, trace: Iterable[TraceRow] = ()) -> Sequence[Refusal]:
         """The store's own, or a fault."""
         return await self._suffer(lambda: self._store.write(batch, number, trace))
 

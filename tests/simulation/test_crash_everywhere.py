@@ -11,7 +11,7 @@ import random
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
@@ -20,8 +20,9 @@ import pytest
 
 import duly.core.task
 import duly.engine.declare
+from duly.core.changes import Batch
 from duly.core.moments import Delay, Instant
-from duly.core.task import Change, Interrupted, Running, Start, fail, interrupt
+from duly.core.task import Interrupted, Running, Start, fail, interrupt
 from duly.events import TaskRunFailed
 from duly.formal import check
 from duly.stores.port import TraceRow
@@ -304,13 +305,13 @@ def test_segments_fit_together_and_each_can_be_judged_alone_whenever_the_process
 class HastyStore(WatchedStore):
     """Says that starts are durable, and makes them so with the next call only."""
 
-    _held: tuple[Sequence[Change], int, Sequence[TraceRow]] | None = None
+    _held: tuple[Batch, int, Iterable[TraceRow]] | None = None
 
-    def _write(self, batch: Sequence[Change], number: int, trace: Sequence[TraceRow]) -> None:
+    def _write(self, batch: Batch, number: int, trace: Iterable[TraceRow]) -> None:
         if self._held is not None:
             held, self._held = self._held, None
             super()._write(*held)
-        if any(isinstance(change, Start) for change in batch):
+        if any(isinstance(change, Start) for change in batch.singles()):
             self._held = (batch, number, trace)
         else:
             super()._write(batch, number, trace)
@@ -319,8 +320,8 @@ class HastyStore(WatchedStore):
 class TornStore(WatchedStore):
     """Raises the mark in a transaction of its own, before the start is on record."""
 
-    def _write(self, batch: Sequence[Change], number: int, trace: Sequence[TraceRow]) -> None:
-        for change in batch:
+    def _write(self, batch: Batch, number: int, trace: Iterable[TraceRow]) -> None:
+        for change in batch.singles():
             if isinstance(change, Start):
                 self._writer().execute(
                     "UPDATE states SET served_through = ? WHERE generation = ?",
@@ -333,7 +334,7 @@ class TornStore(WatchedStore):
 class ChattyStore(WatchedStore):
     """Writes the trace in a transaction of its own, after the state that it tells of."""
 
-    def _write(self, batch: Sequence[Change], number: int, trace: Sequence[TraceRow]) -> None:
+    def _write(self, batch: Batch, number: int, trace: Iterable[TraceRow]) -> None:
         super()._write(batch, number, ())
         self.tracing.append(self._writer(), trace)
         self.life.point("after the trace")

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from duly.core.changes import Batch
 from duly.core.moments import MICROSECONDS
 from duly.errors import StoreError
 from duly.stores import SqliteStore
@@ -54,7 +55,7 @@ def write_at_fault(kind: Kind, path: Path) -> tuple[int, int, list[str]]:
             await scheduler.initialize([])
             await host.advance()  # its first look is on record
             before = rows()
-            work = asyncio.ensure_future(FaultyStore(inner, faults).write([], 1_000, [("WK", 1, 1)]))
+            work = asyncio.ensure_future(FaultyStore(inner, faults).write(Batch(), 1_000, [("WK", 1, 1)]))
             begun = host._clock.wall
             while not work.done():
                 await host.advance(seconds=1)

@@ -14,7 +14,7 @@ import duly.core.agenda
 import duly.core.task
 import duly.engine.declare
 import duly.engine.loop
-from duly.core.changes import Starts
+from duly.core.changes import Batch, Starts
 from duly.core.moments import LAST_INSTANT, Instant
 from duly.core.task import AwaitingRetry, AwaitingRun, Interrupted, Running, Start
 from duly.engine.journal import Journal
@@ -98,7 +98,7 @@ def start_twice(patch: pytest.MonkeyPatch) -> None:
 
     async def twice(self: Execution, starts: Starts) -> None:
         await launch(self, starts)
-        await launch(self, Starts(start for start in starts if start.run % 5 == 0))
+        await launch(self, Starts(start for start in starts.singles() if start.run % 5 == 0))
 
     patch.setattr(Execution, "launch", twice)
 
@@ -129,9 +129,11 @@ def drop_failed_writes(patch: pytest.MonkeyPatch) -> None:
     write = SqliteStore.write
     faults = {"met": 0}
 
-    async def forget(self: SqliteStore, batch: Any, number: int, trace: Any = ()) -> Any:
+    async def forget(self: SqliteStore, batch: Batch, number: int, trace: Any = ()) -> Any:
         faults["met"] += 1
-        kept = [each for each in batch if isinstance(each, Start)] if faults["met"] % 7 == 0 else batch
+        kept = (
+            Batch.of(each for each in batch.singles() if isinstance(each, Start)) if faults["met"] % 7 == 0 else batch
+        )
         return await write(self, kept, number, trace)
 
     patch.setattr(SqliteStore, "write", forget)

@@ -23,7 +23,8 @@ from typing import Any, TypeVar
 import pytest
 
 import duly
-from duly.core.task import Change, Start
+from duly.core.changes import Batch
+from duly.core.task import Start
 from duly.events import (
     Event,
     SchedulerStopped,
@@ -55,9 +56,9 @@ class WatchedStore(SqliteStore):
 
     latest_start = 0
 
-    async def write(self, batch: Sequence[Change], number: int, *rest: Any, **more: Any) -> Sequence[Refusal]:
+    async def write(self, batch: Batch, number: int, *rest: Any, **more: Any) -> Sequence[Refusal]:
         """From here on these starts may enter their callbacks, whatever is called meanwhile (SPEC 4.3)."""
-        self.latest_start = max([self.latest_start, *(each.run for each in batch if isinstance(each, Start))])
+        self.latest_start = max([self.latest_start, *(each.run for each in batch.singles() if isinstance(each, Start))])
         return await super().write(batch, number, *rest, **more)
 
 

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from duly import parse_cron
+from duly.core.changes import Batch
 from duly.core.moments import Delay, Instant, Minute, begin
-from duly.core.record import FIELDS, read_records
+from duly.core.record import FIELDS
 from duly.core.registration import Kind
 from duly.core.resolution import Orphan, Override, Resolution
 from duly.core.task import (
@@ -25,6 +26,7 @@ from duly.core.task import (
     succeed,
 )
 from duly.stores import Persisted, Replacement, SqliteStore, Store
+from tests.core.helpers import stored_tasks
 from tests.stores.helpers import query
 
 NOON = Minute(1_704_110_400)  # 2024-01-01T12:00Z
@@ -95,7 +97,7 @@ class Life:
 
     async def write(self, *changes: Change) -> None:
         """One batch."""
-        assert not await self.store.write(changes, self.take_number())
+        assert not await self.store.write(Batch.of(changes), self.take_number())
 
     def take_number(self) -> int:
         """The number of the next call."""
@@ -116,13 +118,13 @@ async def living(store: Store, identifier: str = "first", now: Instant = AT_NOON
 async def found(place: Place) -> dict[str, Any]:
     """What the next scheduler would find: name to record, checked and converted."""
     async with living(place.store(), "visitor") as life:
-        return {record.name: record for record in read_records(life.persisted.records)}
+        return {record.name: record for record in stored_tasks(life.persisted.records)}
 
 
 async def rows_of(place: Place) -> list[dict[str, Any]]:
     """What the next scheduler would find, field by field."""
     async with living(place.store(), "visitor") as life:
-        rows = [dict(zip(FIELDS, row, strict=True)) for row in life.persisted.records]
+        rows = [dict(zip(FIELDS, row, strict=True)) for block in life.persisted.records for row in block.rows()]
         return sorted(rows, key=lambda row: int(row["generation"]))
 
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
+from duly.core.changes import Batch
 from duly.core.moments import Delay, Instant
-from duly.core.record import read_records
 from duly.core.resolution import Override, Resolution
 from duly.core.task import (
     AwaitingRun,
@@ -23,6 +23,7 @@ from duly.core.task import (
 )
 from duly.errors import StoreError
 from duly.stores import Replacement, Store
+from tests.core.helpers import stored_tasks
 from tests.stores.contract import AT_NOON, DELAY, NOON, Life, Place, at, ended, found, living, rows_of, start, task
 
 # --- opening ---------------------------------------------------------------------------------------------------------
@@ -58,7 +59,7 @@ async def test_closing_twice_is_fine_and_a_closed_store_can_be_opened_again(plac
     store = place.store()
     for there in range(3):
         async with living(store) as life:
-            assert len(life.persisted.records) == there
+            assert len(list(stored_tasks(life.persisted.records))) == there
             await life.declare(added=[task(1 + there, f"t{there}")])
         await store.close()
     assert (await found(place)).keys() == {"t0", "t1", "t2"}
@@ -88,7 +89,7 @@ async def test_what_is_declared_is_found_again(place: Place) -> None:
     async with living(place.store()) as life:
         await life.declare(added=tasks, zone="Europe/Berlin")
     async with living(place.store(), "second") as life:
-        records = {record.name: record for record in read_records(life.persisted.records)}
+        records = {record.name: record for record in stored_tasks(life.persisted.records)}
         assert life.persisted.zone == "Europe/Berlin"
         assert life.persisted.identifiers == {1: "first"}
         assert life.persisted.scheduler_key == 2
@@ -218,7 +219,7 @@ async def test_an_interrupted_run_is_found_counted_and_continued(place: Place) -
     run, now = 1, at(NOON, 1)
     for count in (1, 2, 3):
         async with living(place.store(), f"life {count}") as life:
-            (record,) = read_records(life.persisted.records)
+            (record,) = stored_tasks(life.persisted.records)
             assert isinstance(record.state, Running)
             now = Instant(now + 600_000_000)
             one.state = interrupt(record.state, now, DELAY, restart=True)
@@ -296,12 +297,12 @@ async def test_a_write_that_was_applied_does_nothing_under_the_same_number(place
         await life.declare(added=[one])
         begun = start(one, 1, at(NOON, 1))
         number = life.take_number()
-        await life.store.write([begun], number)
-        await life.store.write([begun], number)
+        await life.store.write(Batch.of([begun]), number)
+        await life.store.write(Batch.of([begun]), number)
         end = ended(begun, at(NOON, 2), "once")
         number = life.take_number()
         for _ in range(3):
-            await life.store.write([end], number)
+            await life.store.write(Batch.of([end]), number)
         assert len(place.runs()) == 1
     (record,) = (await found(place)).values()
     assert record.state == one.state
@@ -334,7 +335,7 @@ async def test_a_write_that_failed_is_not_lost_when_a_replacement_overtakes_it(p
         await life.write(begun)
         failed = life.take_number()  # a write under this number met a fault, and was not applied
         await life.declare(added=[task(2)])
-        await life.store.write([ended(begun, at(NOON, 2))], failed)
+        await life.store.write(Batch.of([ended(begun, at(NOON, 2))]), failed)
         assert len(place.runs()) == 1
     assert (await found(place))[one.name].state == one.state
 

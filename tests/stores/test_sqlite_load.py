@@ -1,4 +1,4 @@
-"""What the embedded store hands over when it is opened: blocks of records that are alike, and nothing is lost by it."""
+"""What the embedded store returns when it is opened: blocks of equal rows, which say what the single rows say."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from duly.core.record import FIELDS, Alike, Records, Stored, read_records
+from duly.core.record import FIELDS, EqualRows, read_equal, read_records
 from duly.errors import TaskInvalidStructureError, TaskInvalidTypeError, TaskInvalidValueError
 from duly.stores.sqlite import load as loading
 from duly.stores.sqlite import schema
 from duly.stores.sqlite.load import load_records
+from tests.core.helpers import stored_tasks
 
 HOURLY = "0 * * * *"
 DAILY = "0 3 * * *"
@@ -39,12 +40,17 @@ def put(connection: sqlite3.Connection, generation: int, name: Any, cron: str = 
 
 
 def row_by_row(connection: sqlite3.Connection) -> list[tuple[Any, ...]]:
-    """The same by the plainest of all queries."""
+    """All rows, by the plainest of all queries."""
     declared, state = (", ".join(names) for names in (FIELDS[2:5], FIELDS[5:]))
     return connection.execute(
         f"SELECT generation, name, {declared}, {state} FROM tasks JOIN states USING (generation) "
         "WHERE retired_at IS NULL ORDER BY generation"
     ).fetchall()
+
+
+def rows_of(records: list[EqualRows]) -> list[Any]:
+    """The rows of blocks one by one."""
+    return [row for block in records for row in block.rows()]
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -54,6 +60,7 @@ def test_blocks_say_what_the_rows_say(
     """SPEC 5.5: with gaps, retired declarations, running tasks, and blocks that end where a span does."""
     dice = Random(seed)
     monkeypatch.setattr(loading, "SPAN_GENERATIONS", dice.choice([2, 5, 1_000]))
+    monkeypatch.setattr(loading, "_row_by_row", None)  # reading row by row instead would fail
     generation = dice.choice([0, 1, 7])
     for index in range(dice.randrange(60)):
         generation += dice.choice([1, 1, 1, 1, 2, 9])
@@ -68,10 +75,8 @@ def test_blocks_say_what_the_rows_say(
             connection.execute("INSERT INTO tasks VALUES (?, ?, ?, 1000, 5, 9)", (generation, f"täsk {index}", HOURLY))
     records = load_records(connection)
     plain = row_by_row(connection)
-    assert isinstance(records, Records)
-    assert list(records) == plain
-    assert [records[index] for index in range(-len(plain), len(plain))] == plain + plain
-    assert list(read_records(records)) == list(read_records(plain))
+    assert rows_of(records) == plain
+    assert stored_tasks(records) == list(read_records(plain))
 
 
 def test_a_million_tasks_would_be_a_few_blocks(connection: sqlite3.Connection) -> None:
@@ -79,9 +84,8 @@ def test_a_million_tasks_would_be_a_few_blocks(connection: sqlite3.Connection) -
     for generation in range(1, 2_001):
         put(connection, generation, f"{generation}", HOURLY if generation <= 1_000 else DAILY)
     records = load_records(connection)
-    assert isinstance(records, Records)
-    assert [len(each.names) for each in records.alike] == [1_000, 1_000]
-    states = {id(each.state) for each in read_records(records)}
+    assert [len(each.names) for each in records] == [1_000, 1_000]
+    states = {id(each.state) for each in read_equal(records)}
     assert len(states) == 1
 
 
@@ -89,7 +93,7 @@ def test_few_tasks_with_numbers_far_apart_are_read_row_by_row(connection: sqlite
     """After years of overriding there are more generations than anybody wants to go through."""
     for generation in (1, 10**9, 10**15):
         put(connection, generation, f"{generation}")
-    assert load_records(connection) == row_by_row(connection)
+    assert rows_of(load_records(connection)) == row_by_row(connection)
 
 
 @pytest.mark.parametrize("name", ["with\0nul", b"bytes", ""])
@@ -98,10 +102,10 @@ def test_a_name_that_cannot_be_is_found_however_it_is_read(connection: sqlite3.C
     for generation, each in zip(count(1), ("a", name, "b")):
         put(connection, generation, each)
     records = load_records(connection)
-    assert [row[1] for row in records] == ["a", name, "b"]
+    assert [row[1] for row in rows_of(records)] == ["a", name, "b"]
     if name != "with\0nul":  # who registers checks that; to who loads it is a name like any other
         with pytest.raises(TaskInvalidTypeError if isinstance(name, bytes) else TaskInvalidValueError):
-            list(read_records(records))
+            list(read_equal(records))
 
 
 @pytest.mark.parametrize(
@@ -121,9 +125,11 @@ def test_a_task_without_a_state_and_a_state_without_a_task_are_noticed(
 def test_a_name_that_appears_twice_is_named_also_in_blocks() -> None:
     """SPEC 5.5: the index of the store forbids it; a damaged one may not."""
     rest = (HOURLY, 1000, 5, 60, None, None, None, None, 0, 0, None, None, None, 1)
-    for blocks in ([Alike([1, 2], ["a", "a"], rest)], [Alike([1], ["a"], rest), Alike([2, 3], ["b", "a"], rest)]):
+    for blocks in (
+        [EqualRows([1, 2], ["a", "a"], rest)],
+        [EqualRows([1], ["a"], rest), EqualRows([2, 3], ["b", "a"], rest)],
+    ):
         with pytest.raises(TaskInvalidValueError, match="appears twice"):
-            list(read_records(Records(blocks)))
-    found = list(read_records(Records([Alike([1, 2], ["a", "b"], rest)])))
-    assert all(isinstance(each, Stored) for each in found)
-    assert [(each.generation, each.name) for each in found] == [(1, "a"), (2, "b")]
+            list(read_equal(blocks))
+    (found,) = read_equal([EqualRows([1, 2], ["a", "b"], rest)])
+    assert (found.generations, found.names) == ([1, 2], ["a", "b"])

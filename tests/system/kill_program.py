@@ -14,13 +14,13 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple
 
 import duly
 from duly.clock import SystemClock
-from duly.core.task import Change
+from duly.core.changes import Batch
 from duly.engine.runs import inside
 from duly.events import Event, TaskRunCompleted, TaskRunFailed, TaskRunStarted
 from duly.stores.port import Refusal, TraceRow
@@ -135,7 +135,7 @@ class ForgetfulStore(SqliteStore):
 
     _held: tuple[Any, ...] | None = None
 
-    async def write(self, batch: Sequence[Change], number: int, trace: Sequence[TraceRow] = ()) -> Sequence[Refusal]:
+    async def write(self, batch: Batch, number: int, trace: Iterable[TraceRow] = ()) -> Sequence[Refusal]:
         """Write the batch before this one."""
         before, self._held = self._held, (batch, number, trace)
         return await super().write(*before) if before is not None else ()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import duly
 from duly.core.moments import Instant
-from duly.core.record import read_records
+from duly.core.record import read_equal
 from duly.stores.sqlite import SqliteStore
 from duly.threads import Inline
 from tests.system.fold import Fold, compare, look_into
@@ -45,7 +45,7 @@ def verdict(folder: Path, acknowledged: Sequence[Acknowledge]) -> str:
 async def _open(store: Path) -> None:
     embedded = SqliteStore(store, worker=Inline())
     persisted = await embedded.open("after the power came back", Instant(0))
-    for _ in read_records(persisted.records):
+    for _ in read_equal(persisted.records):
         pass
     await embedded.close()
 

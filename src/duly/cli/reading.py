@@ -25,7 +25,7 @@ from duly.cli.holding import Holder, read_lock
 from duly.cli.output import Exit, Failure, fail, failure_of, plain
 from duly.cli.time_text import host_zone, now
 from duly.core.moments import Instant, zone_name
-from duly.core.record import FIELDS, Stored, read_records
+from duly.core.record import FIELDS, StoredTask, read_records
 from duly.core.task import Running
 from duly.errors import DulyError, StoreError, StoreVersionError, TaskInvalidStructureError
 from duly.stores.port import Declaration, RunRecord
@@ -50,7 +50,7 @@ class UnusedStore(Failure):
 class KnownTask:
     """A task in force, as the store knows it."""
 
-    stored: Stored
+    stored: StoredTask
     known_since: Instant
     run_cause: str | None
     run_scheduled: Instant | None

@@ -27,6 +27,7 @@ from duly.cli.file_trust import warn_of_others
 from duly.cli.file_watch import Signature, signature
 from duly.cli.output import Exit, Failure, fail, failure_of, plain, reason_of
 from duly.core.registration import Registration, read_registrations
+from duly.core.steps import finish
 from duly.errors import CronExpressionInvalidError, DulyError
 from duly.stores.sqlite.file import kind
 
@@ -120,7 +121,7 @@ def load_object(target: Target) -> Any:
 
 def _checked(target: Target, declared: Sequence[Any]) -> list[Registration]:
     try:
-        return list(read_registrations(declared))
+        return list(finish(read_registrations(declared)).singles())
     except DulyError as error:
         index, task = error.details.get("registrationIndex"), error.details.get("taskName")
         place = f"{target.text}: registration {index}" + (f" ({plain(task)})" if task else "")

@@ -19,7 +19,8 @@ from duly.core.changes import Starts
 from duly.core.cron import CronExpression
 from duly.core.groups import Group, Wave
 from duly.core.moments import LAST_INSTANT, MICROSECONDS, Instant, Minute, begin, minute_of
-from duly.core.registration import STEP_TASKS, Kind
+from duly.core.registration import Kind
+from duly.core.steps import STEP_TASKS, Steps
 from duly.core.task import (
     AwaitingRetry,
     AwaitingRun,
@@ -106,7 +107,7 @@ class Agenda:
             for tasks in group.tasks.values():
                 yield from tasks
 
-    def enter(self, tasks: Iterable[Task], now: Instant) -> Iterator[None]:
+    def enter(self, tasks: Iterable[Task], now: Instant) -> Steps[None]:
         """Add tasks; what they owe already is queued, longest owed first. Yields so that others may work."""
         minute = self.minute(now)
         waiting: dict[tuple[str, Kind, Minute], list[Task]] = {}
@@ -134,7 +135,7 @@ class Agenda:
             if owed is not None:
                 self._queue(kind, begin(owed.earliest), Wave(those, self._groups[text]))
 
-    def leave(self, tasks: Sequence[Task]) -> Iterator[None]:
+    def leave(self, tasks: Sequence[Task]) -> Steps[None]:
         """Withdraw tasks. Waves and timers that still name them find nothing owed."""
         affected: dict[tuple[str, Kind], None] = {}  # in order, so that every run of a simulation is the same
         for task in tasks:
@@ -164,7 +165,7 @@ class Agenda:
         for task, _ in tasks:
             self.review(task, now)
 
-    def rebuild(self, now: Instant, *, zone: tzinfo | None = None) -> Iterator[None]:
+    def rebuild(self, now: Instant, *, zone: tzinfo | None = None) -> Steps[None]:
         """Compute everything anew: the clock went back, or the zone changed. Yields so that others may work."""
         if zone is not None:
             self.zone = zone
@@ -177,17 +178,17 @@ class Agenda:
         self.size = 0
         return self.enter(tasks, now)
 
-    def too_far_ahead(self, now: Instant) -> Iterator[bool]:
-        """Whether the clock was set back so far that any state needs to be corrected; the last answer counts."""
+    def too_far_ahead(self, now: Instant) -> Steps[bool]:
+        """Whether the clock was set back so far that any state needs to be corrected."""
         minute = self.minute(now)
         for index, task in enumerate(self.tasks()):
             if corrected(task.state, now, minute, task.delay) is not task.state:
-                yield True
-                return
+                return True
             if index % STEP_TASKS == 0:
-                yield False
+                yield
+        return False
 
-    def correct(self, now: Instant) -> Iterator[None]:
+    def correct(self, now: Instant) -> Steps[None]:
         """Apply SPEC 2.5 to every state. Yields so that others may work; nothing may be decided meanwhile."""
         minute = self.minute(now)
         for index, task in enumerate(self.tasks()):
@@ -197,13 +198,8 @@ class Agenda:
 
     # --- when to look ------------------------------------------------------------------------------------------------
 
-    def notice(self, now: Instant) -> None:
-        """Move what has come due, or ripe, into the queues."""
-        for _ in self.noticing(now):
-            pass
-
-    def noticing(self, now: Instant) -> Iterator[None]:
-        """The same, group by group and timer by timer, so that others may work in between."""
+    def queue_due(self, now: Instant) -> Steps[None]:
+        """Move what has come due, or ripe, into the queues; a step is one group or one timer."""
         minute = self.minute(now)
         while self._calendar and self._calendar[0][0] <= minute:
             due, _, group = heappop(self._calendar)
@@ -324,7 +320,7 @@ def decide(agenda: Agenda, now: Instant, slots: Slots, *, limit: int, first_run:
     walks = [_Walk(agenda, kind, slots.of(kind)) for kind in Kind]
     while True:
         open_walks = [walk for walk in walks if walk.wave is not None and walk.room != 0]
-        if not open_walks or len(decision.starts) >= room or decision.evaluated >= 2 * limit:
+        if not open_walks or decision.starts.count >= room or decision.evaluated >= 2 * limit:
             break
         walk = min(open_walks, key=lambda each: each.since)
         if decision.put_off_since < walk.since:
@@ -358,12 +354,12 @@ class _Walk:
         group, starts = wave.group, decision.starts
         # A group's waves may name a task twice, those of different groups never do.
         if decision.chosen is None and group in self._walked:
-            decision.chosen = {start.task for start in starts}
+            decision.chosen = {start.task for start in starts.singles()}
         self._walked.add(group)
         begun = self._position
         end = min(len(wave.tasks), begun + most)
         # Each task asked is one start at most: as many as there is room for can be asked together.
-        while space := min(end - self._position, room - len(starts), self.room):
+        while space := min(end - self._position, room - starts.count, self.room):
             tasks = wave.tasks[self._position : self._position + space]
             self._position += space
             self._ask_these(tasks, decision, group, minute, first_run)
@@ -386,10 +382,10 @@ class _Walk:
             and _are_alike(tasks, seen, kind)
         ):
             # The common case, in which thousands are due together: no task needs to be asked by itself.
-            starts.add(tasks, first_run + len(starts), grounds)
+            starts.add(tasks, first_run + starts.count, grounds)
             self.room -= len(tasks)
             return
-        before = len(starts)
+        before = starts.count
         for task in tasks:
             if task.state is not seen:
                 seen = task.state
@@ -405,8 +401,8 @@ class _Walk:
                 if task in chosen:
                     continue
                 chosen.add(task)
-            starts.add((task,), first_run + len(starts), grounds)
-        self.room -= len(starts) - before
+            starts.add((task,), first_run + starts.count, grounds)
+        self.room -= starts.count - before
 
     def _grounds(self, state: TaskState, decision: Decision, group: Group, minute: Minute) -> Grounds | None:
         """Computed once for all tasks of a decision in the same situation, so that they are also written together."""

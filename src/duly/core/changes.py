@@ -1,17 +1,15 @@
-"""Starts and ends by the thousand, in blocks of those that differ in their tasks alone.
+"""Starts and ends by the thousand, in blocks: a list of tasks and what they share.
 
-To most code they are the sequences of `Start` and `End` that they stand for. Who decides, writes or settles thousands
-of them goes from block to block instead: a run whose callback is over then leaves no object to the collector.
+A run whose callback has returned then leaves no object behind for the garbage collector, and a store writes a block
+with one statement. `singles()` iterates over single starts and ends where that is what a caller wants.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, groupby, islice
-from typing import Any, TypeVar
+from itertools import groupby
+from typing import Any
 
 from duly.core.moments import Instant
 from duly.core.task import Change, Correction, End, Grounds, Start, Task
-
-T = TypeVar("T", Start, End)
 
 
 class StartBlock:
@@ -23,6 +21,11 @@ class StartBlock:
         self.tasks = tasks
         self.first_run = first_run
         self.grounds = grounds
+
+    def singles(self) -> Iterator[Start]:
+        """The starts one by one, in the order of their run numbers."""
+        for run, task in enumerate(self.tasks, self.first_run):
+            yield Start(task, run, self.grounds)
 
 
 class SuccessBlock:
@@ -36,71 +39,62 @@ class SuccessBlock:
         self.tasks = tasks
         self.runs = runs  # their numbers
 
-
-class _Blocks(Sequence[T]):
-    """What `Starts` and `Ends` have in common: to look like a list of single ones."""
-
-    def __init__(self) -> None:
-        self._size = 0
-
-    def __len__(self) -> int:
-        return self._size
-
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return list(self)[index]
-        position = range(self._size)[index]  # as a list counts, and complains
-        return next(islice(self, position, None))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and list(self) == list(other)
-
-    __hash__ = None  # type: ignore[assignment]  # as of a list: it grows
+    def singles(self) -> Iterator[End]:
+        """The ends one by one, in the order in which the callbacks returned."""
+        for task, run in zip(self.tasks, self.runs, strict=True):
+            yield End(task, run, self.grounds, self.at)
 
 
-class Starts(_Blocks[Start]):
-    """Starts, in the order of their run numbers."""
+Block = StartBlock | SuccessBlock | End | Correction
+"""Changes that a store writes together; a failure or a correction stands alone."""
+
+
+class Starts:
+    """Starts in the order of their run numbers."""
+
+    __slots__ = ("blocks", "count")
 
     def __init__(self, starts: Iterable[Start] = ()) -> None:
-        super().__init__()
         self.blocks: list[StartBlock] = []
+        self.count = 0
         for task, run, grounds in starts:
             self.add((task,), run, grounds)
 
-    def __iter__(self) -> Iterator[Start]:
+    def singles(self) -> Iterator[Start]:
+        """The starts one by one."""
         for block in self.blocks:
-            for run, task in enumerate(block.tasks, block.first_run):
-                yield Start(task, run, block.grounds)
+            yield from block.singles()
 
     def add(self, tasks: Sequence[Task], first_run: int, grounds: Grounds) -> None:
-        """Some more, that all start for this reason."""
+        """Append starts that all have this reason."""
         last = self.blocks[-1] if self.blocks else None
         if last is not None and last.grounds is grounds and last.first_run + len(last.tasks) == first_run:
             last.tasks.extend(tasks)
         else:
             self.blocks.append(StartBlock(list(tasks), first_run, grounds))
-        self._size += len(tasks)
+        self.count += len(tasks)
 
 
-class Ends(_Blocks[End]):
-    """Ends, in the order in which the callbacks were over; each that failed stands by itself."""
+class Ends:
+    """Ends in the order in which the callbacks returned or raised."""
+
+    __slots__ = ("_last", "blocks", "count")
 
     def __init__(self, blocks: Iterable[SuccessBlock | End] = ()) -> None:
-        super().__init__()
         self.blocks: list[SuccessBlock | End] = list(blocks)
-        self._size = sum(len(block.runs) if isinstance(block, SuccessBlock) else 1 for block in self.blocks)
-        self._last: SuccessBlock | None = None
+        self.count = sum(len(block.runs) if isinstance(block, SuccessBlock) else 1 for block in self.blocks)
+        self._last: SuccessBlock | None = None  # the block that the next success may join
 
-    def __iter__(self) -> Iterator[End]:
+    def singles(self) -> Iterator[End]:
+        """The ends one by one."""
         for block in self.blocks:
             if isinstance(block, End):
                 yield block
             else:
-                for task, run in zip(block.tasks, block.runs, strict=True):
-                    yield End(task, run, block.grounds, block.at)
+                yield from block.singles()
 
     def succeeded(self, task: Task, run: int, grounds: Grounds, at: Instant) -> None:
-        """One more callback returned."""
+        """Append the end of a callback that returned (hot path: adds to the last block)."""
         last = self._last
         if last is not None and last.at == at and last.grounds is grounds:
             last.tasks.append(task)
@@ -108,71 +102,71 @@ class Ends(_Blocks[End]):
         else:
             self._last = block = SuccessBlock(at, grounds, [task], [run])
             self.blocks.append(block)
-        self._size += 1
+        self.count += 1
 
-    def append(self, end: End) -> None:
-        """One more end, however it came."""
+    def add(self, end: End) -> None:
+        """Append an end, successful or not."""
         if end.error is None:
             self.succeeded(end.task, end.run, end.grounds, end.at)
         else:
             self.blocks.append(end)
             self._last = None
-            self._size += 1
+            self.count += 1
 
-    def divided(self, most: int) -> tuple["Ends", "Ends"]:
-        """The first so many, and the others."""
-        if self._size <= most:
+    def split(self, at: int) -> tuple["Ends", "Ends"]:
+        """The first `at` ends, and the rest."""
+        if self.count <= at:
             return self, Ends()
         first: list[SuccessBlock | End] = []
-        others: list[SuccessBlock | End] = []
-        left = most
+        rest: list[SuccessBlock | End] = []
+        left = at
         for block in self.blocks:
             if isinstance(block, End):
-                (first if left else others).append(block)
+                (first if left else rest).append(block)
                 left -= bool(left)
                 continue
             if left:
                 first.append(SuccessBlock(block.at, block.grounds, block.tasks[:left], block.runs[:left]))
             if left < len(block.runs):
-                others.append(SuccessBlock(block.at, block.grounds, block.tasks[left:], block.runs[left:]))
+                rest.append(SuccessBlock(block.at, block.grounds, block.tasks[left:], block.runs[left:]))
             left -= min(left, len(block.runs))
-        return Ends(first), Ends(others)
+        return Ends(first), Ends(rest)
 
 
-class Batch(Sequence[Change]):
-    """What is written together, part after part."""
+class Batch:
+    """All that a store writes in one transaction, in this order."""
 
-    def __init__(self, parts: Sequence[Sequence[Change]]) -> None:
-        self.parts = parts
+    __slots__ = ("blocks",)
 
-    def __len__(self) -> int:
-        return sum(map(len, self.parts))
+    def __init__(self, blocks: Iterable[Block] = ()) -> None:
+        self.blocks: list[Block] = list(blocks)
 
-    def __iter__(self) -> Iterator[Change]:
-        return chain.from_iterable(self.parts)
+    @classmethod
+    def of(cls, changes: Iterable[Change]) -> "Batch":
+        """Single changes as a batch; neighbours of one kind share blocks where they can."""
+        blocks: list[Block] = []
+        neighbours: Any
+        for kind, neighbours in groupby(changes, type):
+            if kind is Start:
+                blocks += Starts(neighbours).blocks
+            elif kind is End:
+                ends = Ends()
+                for end in neighbours:
+                    ends.add(end)
+                blocks += ends.blocks
+            else:
+                blocks += neighbours
+        return cls(blocks)
 
-    def __getitem__(self, index: Any) -> Any:
-        return list(self)[index]
+    @property
+    def count(self) -> int:
+        """How many single changes there are."""
+        return sum(len(block.tasks) if isinstance(block, StartBlock | SuccessBlock) else 1 for block in self.blocks)
 
-
-def in_blocks(changes: Sequence[Change]) -> Iterator[StartBlock | SuccessBlock | End | Correction]:
-    """The same, in the same order, and thousands at once where they came so."""
-    for part in changes.parts if isinstance(changes, Batch) else (changes,):
-        if isinstance(part, Starts | Ends):
-            yield from part.blocks
-        else:
-            yield from _grouped(part)
-
-
-def _grouped(changes: Iterable[Change]) -> Iterator[StartBlock | SuccessBlock | End | Correction]:
-    for kind, alike in groupby(changes, type):
-        singles: Any = alike
-        if kind is Start:
-            yield from Starts(singles).blocks
-        elif kind is End:
-            ends = Ends()
-            for end in singles:
-                ends.append(end)
-            yield from ends.blocks
-        else:
-            yield from singles
+    def singles(self) -> Iterator[Change]:
+        """The changes one by one."""
+        for block in self.blocks:
+            if isinstance(block, StartBlock | SuccessBlock):
+                yield from block.singles()
+            else:
+                yield block

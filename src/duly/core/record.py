@@ -1,9 +1,7 @@
 """The persisted form of a task, read back into a state or refused with a typed error."""
 
-from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate
-from typing import Any, Final, NamedTuple, overload
+from typing import Any, Final, NamedTuple
 
 from duly.core.cron import CronExpression, parse_cron
 from duly.core.moments import LAST_INSTANT, MICROSECONDS, Delay, Instant, Minute
@@ -41,7 +39,7 @@ _FIRST_INSTANT: Final = -62_135_596_800 * MICROSECONDS  # the year 1
 _CAUSES: Final = frozenset(cause.value for cause in Cause)
 
 
-class Stored(NamedTuple):
+class StoredTask(NamedTuple):
     """A task as the store knows it; whether a run that it calls running is alive, the store cannot know."""
 
     generation: int
@@ -53,47 +51,26 @@ class Stored(NamedTuple):
     written_by: int
 
 
-class Alike(NamedTuple):
-    """Records that differ in nothing but their generation and name, as thousands do; the rest is said once."""
+class EqualRows(NamedTuple):
+    """Rows that are equal but for their generations and names, as those of thousands of tasks are."""
 
     generations: Sequence[Any]
     names: Sequence[Any]
-    rest: Sequence[Any]  # FIELDS[2:]
+    rest: Sequence[Any]  # FIELDS[2:], the same for all
+
+    @classmethod
+    def single(cls, row: Sequence[Any]) -> "EqualRows":
+        """One row as a block of its own."""
+        return cls(row[:1], row[1:2], row[2:])
+
+    def rows(self) -> Iterator[Sequence[Any]]:
+        """The rows one by one, each a sequence of `FIELDS`."""
+        for generation, name in zip(self.generations, self.names, strict=True):
+            yield (generation, name, *self.rest)
 
 
-class Records(Sequence[Sequence[Any]]):
-    """Records as a store may hand them over: to everybody a sequence of rows, and kept as few that are alike."""
-
-    def __init__(self, alike: Sequence[Alike]) -> None:
-        self.alike = alike
-        self._begins = [0, *accumulate(len(each.names) for each in alike)]
-
-    def __len__(self) -> int:
-        return self._begins[-1]
-
-    @overload
-    def __getitem__(self, index: int) -> Sequence[Any]: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Sequence[Any]]: ...
-
-    def __getitem__(self, index: int | slice) -> Any:
-        if isinstance(index, slice):
-            return [self[each] for each in range(*index.indices(len(self)))]
-        position = range(len(self))[index]  # as a list counts, and complains
-        block = bisect_right(self._begins, position) - 1
-        generations, names, rest = self.alike[block]
-        within = position - self._begins[block]
-        return (generations[within], names[within], *rest)
-
-    def __iter__(self) -> Iterator[Sequence[Any]]:
-        for generations, names, rest in self.alike:
-            for generation, name in zip(generations, names, strict=True):
-                yield (generation, name, *rest)
-
-
-class Checked(NamedTuple):
-    """Records that are alike, read: what all of them share, and who they are."""
+class EqualTasks(NamedTuple):
+    """Tasks read from equal rows: what they share, and their generations and names."""
 
     generations: Sequence[int]
     names: Sequence[str]
@@ -104,57 +81,71 @@ class Checked(NamedTuple):
     written_by: int
 
 
-def read_records(rows: Iterable[Sequence[Any]]) -> Iterator[Stored]:
+def read_records(rows: Iterable[Sequence[Any]]) -> Iterator[StoredTask]:
     """Check and convert rows, each a sequence of `FIELDS`; the first bad one is raised (SPEC 5.5)."""
-    for generations, names, expression, delay, state, run, written_by in read_alike(rows):
-        for generation, name in zip(generations, names, strict=True):
-            yield Stored(generation, name, expression, delay, state, run, written_by)
-
-
-def read_alike(rows: Iterable[Sequence[Any]]) -> Iterator[Checked]:
-    """The same, as few that are alike at a time: what they share is checked once.
-
-    States are values, so records that say the same share one, also when they do not follow each other.
-    """
-    seen: set[str] = set()
-    expressions: dict[object, CronExpression] = {}
-    states: dict[tuple[Any, ...], TaskState] = {}
-    for generations, names, rest in rows.alike if isinstance(rows, Records) else _alike(rows):
-        known = len(seen)
-        if set(map(type, names)) == {str} and set(map(type, generations)) == {int} and "" not in names:
-            seen.update(names)
-        if len(seen) != known + len(names):
-            raise _bad_identity(rows if isinstance(rows, Records) else ((generations[0], names[0]),), seen)
-        name = names[0]
-        cron, delay_ms, *said = rest
-        expression = expressions.get(cron) if type(cron) is str else None
-        if expression is None:
-            expression = expressions[cron] = _expression(cron, name)
-        if type(delay_ms) is not int or delay_ms < 0:
-            raise _bad_number("delay_ms", delay_ms, name)
-        run = said[8]
-        shared = tuple(said)
-        if run is not None:
-            if type(run) is not int or run < 1:
-                raise _bad_number("run", run, name)
-            # It differs from task to task; what it says about the state is only that there is one.
-            said[8] = "running"
-        # Types are part of what is said: 1.0 and True equal 1, and duly writes neither.
-        key = (*said, *map(type, shared))
-        try:
-            state = states.get(key)
-        except TypeError:  # unhashable: nothing a store hands over, so let the checks name it
-            state = None
-        if state is None:
-            state = states[key] = _state(shared, name)
-        yield Checked(generations, names, expression, Delay(delay_ms), state, run, shared[11])
-
-
-def _alike(rows: Iterable[Sequence[Any]]) -> Iterator[Alike]:
+    names: set[str] = set()
+    reader = _Reader()
     for row in rows:
         if len(row) != len(FIELDS):
             raise TaskInvalidStructureError(tuple(row), f"expected {len(FIELDS)} fields, got {len(row)}")
-        yield Alike(row[:1], row[1:2], row[2:])
+        generation, name = row[:2]
+        if (fault := _bad_identity(generation, name, names)) is not None:
+            raise fault
+        names.add(name)
+        yield StoredTask(generation, name, *reader.read(row[2:], name))
+
+
+def read_equal(blocks: Sequence[EqualRows]) -> Iterator[EqualTasks]:
+    """Check and convert rows block by block, so that a million equal ones cost a few checks (SPEC 5.5).
+
+    The first bad row is raised, with the error that `read_records` raises for it.
+    """
+    names: set[str] = set()
+    reader = _Reader()
+    for block in blocks:
+        known = len(names)
+        if (
+            set(map(type, block.names)) == {str}
+            and set(map(type, block.generations)) == {int}
+            and "" not in block.names
+        ):
+            names.update(block.names)
+        if len(names) != known + len(block.names):
+            raise _first_bad_identity(blocks)
+        yield EqualTasks(block.generations, block.names, *reader.read(block.rest, block.names[0]))
+
+
+class _Reader:
+    """Reads what follows generation and name in a row; rows that say the same share one expression and one state."""
+
+    def __init__(self) -> None:
+        self._expressions: dict[object, CronExpression] = {}
+        self._states: dict[tuple[Any, ...], TaskState] = {}
+
+    def read(self, rest: Sequence[Any], name: str) -> tuple[CronExpression, Delay, TaskState, int | None, int]:
+        """Check `FIELDS[2:]`; `name` is for the error."""
+        cron, delay_ms, *fields = rest
+        expression = self._expressions.get(cron) if type(cron) is str else None
+        if expression is None:
+            expression = self._expressions[cron] = _expression(cron, name)
+        if type(delay_ms) is not int or delay_ms < 0:
+            raise _bad_number("delay_ms", delay_ms, name)
+        run = fields[8]
+        shared = tuple(fields)
+        if run is not None:
+            if type(run) is not int or run < 1:
+                raise _bad_number("run", run, name)
+            # The number differs from task to task; to the state it only matters that there is one.
+            fields[8] = "running"
+        # Types are part of the key: 1.0 and True equal 1, and duly writes neither.
+        key = (*fields, *map(type, shared))
+        try:
+            state = self._states.get(key)
+        except TypeError:  # unhashable: no store returns such a value, so let the checks name it
+            state = None
+        if state is None:
+            state = self._states[key] = _state(shared, name)
+        return expression, Delay(delay_ms), state, run, shared[11]
 
 
 def _state(rest: tuple[Any, ...], name: str) -> TaskState:
@@ -238,19 +229,24 @@ def _bad_number(field: str, value: object, name: str) -> Exception:
     return TaskInvalidValueError(field, value, "is too small", task=name)
 
 
-def _bad_identity(rows: Iterable[Sequence[Any]], seen: set[str]) -> Exception:
-    """What is wrong with the first generation or name that cannot be; of a single row, whether it was seen before."""
-    earlier = set() if isinstance(rows, Records) else seen
-    for generation, name, *_ in rows:
-        label = name if isinstance(name, str) else None
-        if type(generation) is not int:
-            return _bad_number("generation", generation, label or "")
-        if name is None:
-            return TaskMissingFieldError("name")
-        if type(name) is not str:
-            return TaskInvalidTypeError("name", name, "str")
-        if not name or name in earlier:
-            reason = "appears twice" if name else "must not be empty"
-            return TaskInvalidValueError("name", name, reason, task=label)
-        earlier.add(name)
-    raise AssertionError("nothing is wrong with them")
+def _first_bad_identity(blocks: Iterable[EqualRows]) -> Exception:
+    """The error of the first generation or name, in the order of the rows, that cannot be."""
+    earlier: set[str] = set()
+    for block in blocks:
+        for generation, name, *_ in block.rows():
+            if (fault := _bad_identity(generation, name, earlier)) is not None:
+                return fault
+            earlier.add(name)
+    raise AssertionError("every generation and name is good")
+
+
+def _bad_identity(generation: object, name: object, earlier: set[str]) -> Exception | None:
+    if type(generation) is not int:
+        return _bad_number("generation", generation, name if isinstance(name, str) else "")
+    if name is None:
+        return TaskMissingFieldError("name")
+    if type(name) is not str:
+        return TaskInvalidTypeError("name", name, "str")
+    if not name or name in earlier:
+        return TaskInvalidValueError("name", name, "appears twice" if name else "must not be empty", task=name)
+    return None

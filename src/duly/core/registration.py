@@ -5,10 +5,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from enum import Enum
 from functools import partial
-from typing import Any, Final, NamedTuple, overload
+from typing import Any, NamedTuple
 
 from duly.core.cron import CronExpression, parse_cron
 from duly.core.moments import Delay, delay_of
+from duly.core.steps import STEP_TASKS, Steps
 from duly.errors import (
     CronExpressionInvalidError,
     InvalidCronExpressionError,
@@ -20,9 +21,6 @@ from duly.errors import (
 )
 
 Callback = Callable[[], Any]
-
-STEP_TASKS: Final = 64
-"""Tasks between two pauses, wherever one goes through all of them."""
 
 
 class Kind(Enum):
@@ -44,8 +42,8 @@ class Registration(NamedTuple):
     delay: Delay
 
 
-class Registrations(Sequence[Registration]):
-    """Checked registrations, as columns that look like a list: a million objects less for the collector to visit."""
+class Registrations:
+    """Checked registrations in columns: a million objects fewer for the garbage collector to visit."""
 
     __slots__ = ("callbacks", "delays", "expressions", "kinds", "names")
 
@@ -65,35 +63,27 @@ class Registrations(Sequence[Registration]):
         kinds: Iterable[Kind] = (),
         delays: Iterable[Delay] = (),
     ) -> None:
-        """Some more."""
+        """Append registrations, given as columns."""
         self.names.extend(names)
         self.expressions.extend(expressions)
         self.callbacks.extend(callbacks)
         self.kinds.extend(kinds)
         self.delays.extend(delays)
 
-    def __len__(self) -> int:
+    @property
+    def count(self) -> int:
+        """How many registrations there are."""
         return len(self.names)
 
-    def __iter__(self) -> Iterator[Registration]:
-        return map(Registration, self.names, self.expressions, self.callbacks, self.kinds, self.delays)
-
-    @overload
-    def __getitem__(self, index: int) -> Registration: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Registration]: ...
-
-    def __getitem__(self, index: int | slice) -> Any:
-        if isinstance(index, slice):
-            return list(self)[index]
+    def single(self, index: int) -> Registration:
+        """The registration at an index."""
         return Registration(
-            self.names[index],
-            self.expressions[index],
-            self.callbacks[index],
-            self.kinds[index],
-            self.delays[index],
+            self.names[index], self.expressions[index], self.callbacks[index], self.kinds[index], self.delays[index]
         )
+
+    def singles(self) -> Iterator[Registration]:
+        """The registrations one by one, in order."""
+        return map(Registration, self.names, self.expressions, self.callbacks, self.kinds, self.delays)
 
 
 def snapshot(registrations: object) -> Sequence[object]:
@@ -103,16 +93,9 @@ def snapshot(registrations: object) -> Sequence[object]:
     return tuple(registrations)
 
 
-def read_registrations(items: Sequence[object]) -> Registrations:
+def read_registrations(items: Sequence[object]) -> Steps[Registrations]:
     """Check items left to right, each completely before the next; the first failure is raised (SPEC 1.4)."""
     checked = Registrations()
-    for _ in reading_registrations(items, checked):
-        pass
-    return checked
-
-
-def reading_registrations(items: Sequence[object], checked: Registrations) -> Iterator[None]:
-    """The same, in steps, so that a caller with a million of them can let others work in between."""
     known = _Known()
     for begin in range(0, len(items), STEP_TASKS):
         some = items[begin : begin + STEP_TASKS]
@@ -120,6 +103,7 @@ def reading_registrations(items: Sequence[object], checked: Registrations) -> It
             for index, item in enumerate(some, begin):
                 known.take(index, item, checked)
         yield
+    return checked
 
 
 class _Known:

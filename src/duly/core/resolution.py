@@ -1,14 +1,15 @@
 """Declared against stored: which tasks are new, preserved, overridden, orphaned, and which were interrupted."""
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import tzinfo
-from typing import Any, overload
+from typing import Any
 
 from duly.core.moments import Instant, Minute, as_datetime, begin, minute_of
 from duly.core.occurrences import latest_until
-from duly.core.registration import STEP_TASKS, Registration, Registrations
+from duly.core.registration import Registration, Registrations
+from duly.core.steps import STEP_TASKS, Steps
 from duly.core.task import AwaitingRetry, Interrupted, Task, TaskState, Withdrawn, newly_declared
 
 
@@ -41,39 +42,26 @@ class Orphan:
     dropped: tuple[str, ...]
 
 
-class Preserved(Sequence[tuple[Task, Registration]]):
-    """Tasks that are declared as they are stored, each with its registration.
+class Preserved:
+    """Tasks that are declared as they are stored, each with the index of its registration.
 
-    Columns that look like a list of pairs: a million pairs would be the collector's business for as long as they live.
+    In columns, because the garbage collector would visit a million pairs for as long as they live.
     """
 
-    def __init__(self, declared: Iterable[Registration] = ()) -> None:
-        self.declared = declared if isinstance(declared, Registrations) else Registrations(declared)
+    def __init__(self, declared: Registrations) -> None:
+        self.declared = declared
         self.tasks: list[Task] = []
-        self.places: array[int] = array("Q")
-        """Where among the declared ones each is."""
+        self.indices: array[int] = array("Q")
+        """For each task, the index of its registration in `declared`."""
 
-    def __len__(self) -> int:
+    @property
+    def count(self) -> int:
+        """How many tasks are preserved."""
         return len(self.tasks)
 
-    @overload
-    def __getitem__(self, index: int) -> tuple[Task, Registration]: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[tuple[Task, Registration]]: ...
-
-    def __getitem__(self, index: int | slice) -> Any:
-        if isinstance(index, slice):
-            return list(zip(self.tasks[index], map(self.declared.__getitem__, self.places[index]), strict=True))
-        return self.tasks[index], self.declared[self.places[index]]
-
-    def __iter__(self) -> Iterator[tuple[Task, Registration]]:
-        return zip(self.tasks, map(self.declared.__getitem__, self.places), strict=True)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and list(self) == list(other)
-
-    __hash__ = None  # type: ignore[assignment]  # as of a list: it grows
+    def pairs(self) -> Iterator[tuple[Task, Registration]]:
+        """Each task with its registration, in the order of the registrations."""
+        return zip(self.tasks, map(self.declared.single, self.indices), strict=True)
 
 
 @dataclass(slots=True)
@@ -81,7 +69,7 @@ class Resolution:
     """All that one initialize() changes; applied in one transaction or not at all."""
 
     now: Instant
-    preserved: Preserved = field(default_factory=Preserved)
+    preserved: Preserved = field(default_factory=lambda: Preserved(Registrations()))
     added: list[Task] = field(default_factory=list)
     overridden: list[Override] = field(default_factory=list)
     orphaned: list[Orphan] = field(default_factory=list)
@@ -99,33 +87,33 @@ class Resolution:
             return first.name, first.expression.text
         for orphan in self.orphaned[:1]:
             return orphan.task.name, orphan.task.expression.text
-        for task, _ in self.preserved[:1]:
+        for task in self.preserved.tasks[:1]:
             return task.name, task.expression.text
         return None
 
 
 def resolve(
-    declared: Iterable[Registration],
+    declared: Registrations,
     stored: Mapping[str, Task],
     *,
     now: Instant,
     zone: tzinfo,
     new_generations: Callable[[], int],
-) -> Iterator[Resolution]:
-    """Compare by name, cron text and delay (SPEC 5.1); yields the growing resolution, complete at the end.
+    take_over: bool = False,
+) -> Steps[Resolution]:
+    """Compare declared and stored tasks by name, cron text and delay (SPEC 5.1).
 
-    An iterator that pauses now and then, so that a caller with a million tasks can let others work in between. New
-    tasks of one expression get neighbouring generations: they fall due together, and their rows then lie together on
-    disk.
+    New tasks of one expression get neighbouring generations: they fall due together, and their rows then lie together
+    on disk. With `take_over`, preserved tasks get the callbacks of their registrations at once: tasks that were just
+    loaded have none yet, and going through a million of them a second time takes too long.
     """
     result = Resolution(now, Preserved(declared))
-    declared = result.preserved.declared
     minute = minute_of(now, zone)
     fresh = newly_declared(minute)
     latest: dict[str, Minute | None] = {}
     by_expression: dict[str, list[Task]] = {}
-    find, preserved = stored.get, result.preserved
-    preserve, place = preserved.tasks.append, preserved.places.append
+    find = stored.get
+    preserve, preserve_index = result.preserved.tasks.append, result.preserved.indices.append
     columns = zip(
         declared.names, declared.expressions, declared.delays, declared.callbacks, declared.kinds, strict=True
     )
@@ -136,7 +124,10 @@ def resolve(
             by_expression.setdefault(expression.text, []).append(task)
         elif old.expression.text == expression.text and old.delay == delay:
             preserve(old)
-            place(index)
+            preserve_index(index)
+            if take_over:
+                # The name, too: the loaded one is a second copy of the caller's.
+                old.name, old.callback, old.kind = name, callback, kind
             if type(old.state) is Interrupted:
                 result.interrupted.append(old)
         else:
@@ -144,49 +135,37 @@ def resolve(
             by_expression.setdefault(expression.text, []).append(task)
             result.overridden.append(Override(old, old.state, task, what_is_dropped(old, minute, zone, latest)))
         if index % STEP_TASKS == 0:
-            yield result
+            yield
     for tasks in by_expression.values():
         for first in range(0, len(tasks), STEP_TASKS):
             some = tasks[first : first + STEP_TASKS]
             for task in some:
                 task.generation = new_generations()
             result.added += [task for task in some if task.state is fresh]  # the others override
-            yield result
-    if len(result.preserved) + len(result.overridden) < len(stored):
-        yield from _orphans(result, stored, lambda task: what_is_dropped(task, minute, zone, latest))
-    yield result
+            yield
+    if result.preserved.count + len(result.overridden) < len(stored):
+        result.orphaned = yield from _orphans(result, stored, lambda task: what_is_dropped(task, minute, zone, latest))
+    return result
 
 
 def _orphans(
     result: Resolution, stored: Mapping[str, Task], dropped: Callable[[Task], tuple[str, ...]]
-) -> Iterator[Resolution]:
+) -> Steps[list[Orphan]]:
+    orphans: list[Orphan] = []
     names = {task.name for task in result.preserved.tasks}
-    yield result
+    yield
     names.update(each.old.name for each in result.overridden)
     for index, (name, old) in enumerate(stored.items()):
         if name not in names:
-            result.orphaned.append(Orphan(old, getattr(old.state, "last_attempt_at", None), dropped(old)))
+            orphans.append(Orphan(old, getattr(old.state, "last_attempt_at", None), dropped(old)))
         if index % STEP_TASKS == 0:
-            yield result
-
-
-def taking_over(steps: Iterable[Resolution]) -> Iterator[Resolution]:
-    """Give loaded tasks what their registrations say, while both are at hand: a million take too long for one go."""
-    done = 0
-    for resolution in steps:
-        preserved = resolution.preserved
-        declared = preserved.declared
-        names, callbacks, kinds = declared.names, declared.callbacks, declared.kinds
-        for task, place in zip(preserved.tasks[done:], preserved.places[done:], strict=True):
-            # The caller's own name, too: the one that was loaded is a second copy of it.
-            task.name, task.callback, task.kind = names[place], callbacks[place], kinds[place]
-        done = len(preserved)
-        yield resolution
+            yield
+    return orphans
 
 
 def in_force(resolution: Resolution, stored: Mapping[str, Task], scheduler_key: int) -> Iterator[Task]:
     """All tasks of a first initialize(), those that were stored in the order of the store if that is possible."""
-    if len(resolution.preserved) == len(stored):
+    if resolution.preserved.count == len(stored):
         yield from stored.values()
     else:
         yield from resolution.preserved.tasks
@@ -198,7 +177,7 @@ def in_force(resolution: Resolution, stored: Mapping[str, Task], scheduler_key: 
 
 def difference(result: Resolution) -> dict[str, Any]:
     """The details of a TaskListMismatchError: what a refused override would have changed (SPEC 5.6)."""
-    kept = [task.name for task, _ in result.preserved]
+    kept = [task.name for task in result.preserved.tasks]
     changed = [each.new.name for each in result.overridden]
     added = [task.name for task in result.added]
     removed = [each.task.name for each in result.orphaned]

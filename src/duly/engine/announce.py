@@ -42,7 +42,7 @@ class Reports:
         if not tell and all(_lateness(block.grounds, active_since) <= threshold for block in granted.blocks):
             return
         seen = None
-        for start in granted:
+        for start in granted.singles():
             if tell:
                 self._start(start, zone)
             grounds = start.grounds

@@ -2,17 +2,18 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, tzinfo
 from enum import Enum
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from duly.clock import in_slices
 from duly.core.agenda import Agenda
 from duly.core.moments import Instant, as_datetime, minute_of, zone_name
-from duly.core.record import read_alike
-from duly.core.registration import STEP_TASKS, Kind, Registration, Registrations, reading_registrations, snapshot
-from duly.core.resolution import Resolution, configuration, difference, in_force, resolve, taking_over
+from duly.core.record import EqualRows, read_equal
+from duly.core.registration import Kind, Registration, Registrations, read_registrations, snapshot
+from duly.core.resolution import Resolution, configuration, difference, in_force, resolve
+from duly.core.steps import STEP_TASKS, Steps
 from duly.core.task import Correction, Interrupted, Running, Task, TaskState, corrected, interrupt
 from duly.engine.loop import Loop
 from duly.engine.trace import Observer, boot_rows, initialization_rows, registers_of
@@ -34,7 +35,7 @@ from duly.events import (
     TaskScheduled,
     TaskSkipped,
 )
-from duly.stores.port import Persisted, Replacement, Store, TraceRow, TraceRows
+from duly.stores.port import Replacement, Store, TraceRow, TraceRows
 
 if TYPE_CHECKING:
     from duly.formal.registers import RegisterSnapshot
@@ -67,7 +68,6 @@ class Initialization:
         scheduler._open_calls[self._call] = self
         if scheduler._loop is not None:
             self.tell(scheduler._loop)
-        self._runs: dict[str, int] = {}  # those that a crash cut short, by task
 
     def tell(self, loop: Loop) -> None:
         """Have this call on record in a loop's trace, from the moment it was made."""
@@ -95,8 +95,7 @@ class Initialization:
     async def perform(self, previous: "asyncio.Future[None] | None") -> None:
         """Validate; wait for the calls before; then load, resolve and replace, or leave everything as it was."""
         try:
-            registrations = Registrations()
-            await self._through(reading_registrations(snapshot(self._argument), registrations), unwatched=1)
+            registrations = await self._through(read_registrations(snapshot(self._argument)))
             if previous is not None:
                 await asyncio.shield(previous)
             if self._scheduler._loop is None:
@@ -122,14 +121,14 @@ class Initialization:
         """Whether the trace has this call, and it is open there; the loop in which it was told may have ended since."""
         return self._told_in is not None and self._told_in is self._scheduler._loop
 
-    async def _through(self, steps: Iterable[T], *, unwatched: int = STEP_TASKS) -> T | None:
-        return await in_slices(self._clock, steps, unwatched=unwatched)
+    async def _through(self, steps: Steps[T], *, steps_between_clock_reads: int = 1) -> T:
+        return await in_slices(self._clock, steps, steps_between_clock_reads=steps_between_clock_reads)
 
     # --- the first ---------------------------------------------------------------------------------------------------
 
     async def _first(self, registrations: Registrations) -> Loop:
         scheduler = self._scheduler
-        self._sink.emit(SchedulerInitializationStarted(len(registrations)))
+        self._sink.emit(SchedulerInitializationStarted(registrations.count))
         scheduler._open_calls.pop(self._call, None)
         if self._told_in is not None:
             self._call = scheduler._new_call()  # the trace of that loop is closed, and so is this call in it
@@ -139,10 +138,11 @@ class Initialization:
         persisted = await scheduler._store.open(scheduler._identifier, now)
         try:
             scheduler._take_over(persisted)
-            stored: dict[str, Task] = {}
-            correction = await self._load(persisted, stored, now, zone)
-            registers = self._watch(stored, registrations, zone)
-            resolution = await self._resolve(registrations, stored, now, zone, taking_over)
+            loaded = await self._through(_load(persisted.records, now, zone, restart=scheduler._restart_interrupted))
+            stored = loaded.tasks
+            correction = Correction(now, minute_of(now, zone)) if loaded.too_far_ahead else None
+            registers = self._watch(loaded, registrations, zone)
+            resolution = await self._resolve(registrations, stored, now, zone, take_over=True)
             boot = boot_rows(now, f"{scheduler._identifier}/{self._call}", self._clock.elapsed()) if registers else []
             rows = await self._rows(resolution, zone, boot)
             self.phase = Phase.COMMITTING
@@ -151,7 +151,7 @@ class Initialization:
             await self._replace(replacement, persisted.next_number)
             self._was_done(rows)
             agenda = Agenda(zone)
-            await self._through(agenda.enter(in_force(resolution, stored, persisted.scheduler_key), now), unwatched=1)
+            await self._through(agenda.enter(in_force(resolution, stored, persisted.scheduler_key), now))
         except BaseException:
             await scheduler._store.close()
             raise
@@ -159,42 +159,13 @@ class Initialization:
         loop.entering(now)
         if persisted.zone is not None and persisted.zone != zone_name(zone):
             self._sink.emit(HostZoneChanged(persisted.zone, zone_name(zone)))
-        await self._through(self._tell(resolution, zone, again=False))
-        self._sink.emit(SchedulerInitializationCompleted(len(registrations), len(registrations), 0))
+        await self._through(self._tell(resolution, zone, again=False), steps_between_clock_reads=STEP_TASKS)
+        self._sink.emit(SchedulerInitializationCompleted(registrations.count, registrations.count, 0))
         return loop
-
-    async def _load(
-        self, persisted: Persisted, stored: dict[str, Task], now: Instant, zone: tzinfo
-    ) -> Correction | None:
-        minute = minute_of(now, zone)
-        restart = self._scheduler._restart_interrupted
-        too_far = False
-
-        def load() -> Iterator[None]:
-            nonlocal too_far
-            for generations, names, expression, delay, state, run, written_by in read_alike(persisted.records):
-                if isinstance(state, Running):
-                    # Whoever ran it is gone: this scheduler alone holds the store.
-                    state = interrupt(state, now, delay, restart=restart)
-                right = corrected(state, now, minute, delay)
-                too_far |= right is not state
-                if run is not None:
-                    self._runs.update(dict.fromkeys(names, run))
-                for begin in range(0, len(names), STEP_TASKS):
-                    some = names[begin : begin + STEP_TASKS]
-                    tasks = [
-                        Task(generation, name, expression, delay, right, _undeclared, Kind.LOOP, written_by)
-                        for generation, name in zip(generations[begin : begin + STEP_TASKS], some, strict=True)
-                    ]
-                    stored.update(zip(some, tasks, strict=True))
-                    yield
-
-        await self._through(load(), unwatched=1)
-        return Correction(now, minute) if too_far else None
 
     # --- observed ----------------------------------------------------------------------------------------------------
 
-    def _watch(self, stored: dict[str, Task], registrations: Registrations, zone: tzinfo) -> "RegisterSnapshot | None":
+    def _watch(self, loaded: "_Loaded", registrations: Registrations, zone: tzinfo) -> "RegisterSnapshot | None":
         """Begin to observe, if that is wanted: with what durable state says about the tasks that are there already."""
         scheduler = self._scheduler
         scheduler._observer = None
@@ -212,7 +183,7 @@ class Initialization:
                 cause=cause,
             ) from cause
         kinds = dict(zip(registrations.names, registrations.kinds, strict=True))
-        registers = registers_of(stored.values(), self._runs, kinds, zone_name(zone))
+        registers = registers_of(loaded.tasks.values(), loaded.runs, kinds, zone_name(zone))
         monitor = Monitor(registers) if scheduler._monitor else None
         scheduler._observer = Observer(monitor, self._violated)
         return registers
@@ -221,8 +192,7 @@ class Initialization:
         scheduler = self._scheduler
         if scheduler._observer is None:
             return []
-        declared = [task for task, _ in resolution.preserved]
-        declared += resolution.added
+        declared = resolution.preserved.tasks + resolution.added
         declared += [each.new for each in resolution.overridden]
         rows = await self._through(
             initialization_rows(
@@ -235,9 +205,9 @@ class Initialization:
                 interrupted="restart" if scheduler._restart_interrupted else "wait",
                 max_concurrency=scheduler._max_concurrency,
                 threads=scheduler._max_concurrency or scheduler._host.default_threads,
-            )
+            ),
+            steps_between_clock_reads=STEP_TASKS,
         )
-        assert rows is not None
         return [*boot, *rows]
 
     def _was_done(self, rows: Sequence[TraceRow]) -> None:
@@ -261,30 +231,29 @@ class Initialization:
 
     async def _again(self, loop: Loop, registrations: Registrations) -> None:
         agenda = loop.agenda
-        self._sink.emit(SchedulerReinitializationStarted(len(registrations)))
+        self._sink.emit(SchedulerReinitializationStarted(registrations.count))
         zone, old_zone = self._clock.zone(), agenda.zone
         try:
             async with loop.held():
                 resolution = await self._change(loop, registrations, zone)
         except StoreError as cause:
             # The store fails at this moment, and whoever waits for it holds what this call needs.
-            if not registrations:
+            if not registrations.count:
                 raise
-            raise ScheduleTaskError(registrations[0].name, registrations[0].expression.text, cause) from cause
+            raise ScheduleTaskError(registrations.names[0], registrations.expressions[0].text, cause) from cause
         if zone_name(zone) != zone_name(old_zone):
             self._sink.emit(HostZoneChanged(zone_name(old_zone), zone_name(zone)))
         loop.wake.set()
-        await self._through(self._tell(resolution, zone, again=True))
-        skipped = len(resolution.preserved)
-        self._sink.emit(SchedulerReinitializationCompleted(len(registrations), len(registrations) - skipped, skipped))
+        await self._through(self._tell(resolution, zone, again=True), steps_between_clock_reads=STEP_TASKS)
+        total, skipped = registrations.count, resolution.preserved.count
+        self._sink.emit(SchedulerReinitializationCompleted(total, total - skipped, skipped))
 
     async def _change(self, loop: Loop, registrations: Registrations, zone: tzinfo) -> Resolution:
         """Compare, commit, put in force; nothing is decided meanwhile; callbacks end, and that is recorded."""
         agenda, journal = loop.agenda, loop.journal
         now = Instant(self._clock.now())
         loop.entering(now)
-        stored: dict[str, Task] = {}
-        await self._through(stored.setdefault(task.name, task) for task in agenda.tasks())
+        stored = await self._through(_by_name(agenda.tasks()))
         resolution = await self._resolve(registrations, stored, now, zone)
         moved = zone_name(zone) != zone_name(agenda.zone)
         rows = await self._rows(resolution, zone)
@@ -298,7 +267,7 @@ class Initialization:
         loop.calls.took_effect(self._call)
         await self._put_in_force(loop, resolution, now)
         if moved:
-            await self._through(agenda.rebuild(now, zone=zone), unwatched=1)
+            await self._through(agenda.rebuild(now, zone=zone))
         return resolution
 
     async def _put_in_force(self, loop: Loop, resolution: Resolution, now: Instant) -> None:
@@ -307,19 +276,9 @@ class Initialization:
         # Without a pause: an end that settles in between must find either the old order or the new one.
         loop.withdraw(gone)
         loop.adopt(arrived)
-        await self._through(loop.agenda.leave(gone))
-        await self._through(loop.agenda.enter(arrived, now), unwatched=1)
-        elsewhere: list[tuple[Task, Registration]] = []
-
-        def call_the_newest() -> Iterator[None]:
-            for task, registration in resolution.preserved:
-                if task.kind is registration.kind:
-                    task.callback = registration.callback
-                else:
-                    elsewhere.append((task, registration))
-                yield
-
-        await self._through(call_the_newest())
+        await self._through(loop.agenda.leave(gone), steps_between_clock_reads=STEP_TASKS)
+        await self._through(loop.agenda.enter(arrived, now))
+        elsewhere = await self._through(_call_the_newest(resolution), steps_between_clock_reads=STEP_TASKS)
         # What is called and where change together: a durable start may have its turn in any pause.
         for task, registration in elsewhere:
             task.callback = registration.callback
@@ -335,12 +294,20 @@ class Initialization:
         stored: dict[str, Task],
         now: Instant,
         zone: tzinfo,
-        along: Callable[[Iterator[Resolution]], Iterator[Resolution]] = iter,
+        *,
+        take_over: bool = False,
     ) -> Resolution:
         scheduler = self._scheduler
-        steps = resolve(registrations, stored, now=now, zone=zone, new_generations=scheduler._new_generation)
-        resolution = await self._through(along(steps), unwatched=1)
-        assert resolution is not None  # it yields at least once
+        resolution = await self._through(
+            resolve(
+                registrations,
+                stored,
+                now=now,
+                zone=zone,
+                new_generations=scheduler._new_generation,
+                take_over=take_over,
+            )
+        )
         if scheduler._refuse_mismatch and stored and resolution.changes_tasks:
             raise TaskListMismatchError(**difference(resolution))
         return resolution
@@ -363,7 +330,8 @@ class Initialization:
                 raise
             raise ScheduleTaskError(*first, cause) from cause
 
-    def _tell(self, resolution: Resolution, zone: tzinfo, *, again: bool) -> Iterator[None]:
+    def _tell(self, resolution: Resolution, zone: tzinfo, *, again: bool) -> Steps[None]:
+        """Emit one event or more for each task; a step is one task."""
         sink, scheduler = self._sink, self._scheduler
 
         def local(instant: Instant | None) -> datetime | None:
@@ -396,7 +364,7 @@ class Initialization:
                     sink.emit(TaskInterrupted(task.name, started, state.interruptions, resumes))
                 yield
         if sink.wants(TaskScheduled):
-            for task, _ in resolution.preserved:
+            for task in resolution.preserved.tasks:
                 sink.emit(TaskPreserved(task.name))
                 if again:
                     sink.emit(TaskSkipped(task.name, "already scheduled as declared"))
@@ -419,6 +387,59 @@ def hand_on(previous: "asyncio.Future[None] | None", turn: "asyncio.Future[None]
         tell(None)
     else:
         previous.add_done_callback(tell)
+
+
+class _Loaded(NamedTuple):
+    """What the store held, as tasks without callbacks."""
+
+    tasks: dict[str, Task]
+    runs: dict[str, int]  # numbers of the runs that a crash interrupted, by task name
+    too_far_ahead: bool  # a state was corrected, because the clock was set back since it was stored
+
+
+def _load(records: Sequence[EqualRows], now: Instant, zone: tzinfo, *, restart: bool) -> Steps[_Loaded]:
+    minute = minute_of(now, zone)
+    stored: dict[str, Task] = {}
+    runs: dict[str, int] = {}
+    too_far_ahead = False
+    for generations, names, expression, delay, state, run, written_by in read_equal(records):
+        if isinstance(state, Running):
+            # The process that ran it is gone: this scheduler alone holds the store.
+            state = interrupt(state, now, delay, restart=restart)
+        right = corrected(state, now, minute, delay)
+        too_far_ahead |= right is not state
+        if run is not None:
+            runs.update(dict.fromkeys(names, run))
+        for begin in range(0, len(names), STEP_TASKS):
+            some = names[begin : begin + STEP_TASKS]
+            tasks = [
+                Task(generation, name, expression, delay, right, _undeclared, Kind.LOOP, written_by)
+                for generation, name in zip(generations[begin : begin + STEP_TASKS], some, strict=True)
+            ]
+            stored.update(zip(some, tasks, strict=True))
+            yield
+    return _Loaded(stored, runs, too_far_ahead)
+
+
+def _by_name(tasks: Iterable[Task]) -> Steps[dict[str, Task]]:
+    found: dict[str, Task] = {}
+    for index, task in enumerate(tasks):
+        found[task.name] = task
+        if index % STEP_TASKS == 0:
+            yield
+    return found
+
+
+def _call_the_newest(resolution: Resolution) -> Steps[list[tuple[Task, Registration]]]:
+    """Give preserved tasks their newest callbacks; returns those whose callback now runs elsewhere, unchanged."""
+    elsewhere: list[tuple[Task, Registration]] = []
+    for task, registration in resolution.preserved.pairs():
+        if task.kind is registration.kind:
+            task.callback = registration.callback
+        else:
+            elsewhere.append((task, registration))
+        yield
+    return elsewhere
 
 
 def _undeclared() -> None:

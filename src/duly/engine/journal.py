@@ -5,13 +5,13 @@ it is durable: a fault of the store is reported, delays what waits for it, and l
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final
 
 from duly.clock import Clock, breathe
-from duly.core.changes import Batch, Ends, Starts
+from duly.core.changes import Batch, Block, Ends, Starts
 from duly.core.moments import MICROSECONDS, Instant
-from duly.core.task import Change, Correction, End, Grounds, Start, Task
+from duly.core.task import Correction, End, Grounds, Task
 from duly.engine.sink import Sink
 from duly.engine.trace import Observer
 from duly.events import StoreFault, StoreRecovered
@@ -65,7 +65,7 @@ class Journal:
         self._notes: list[TraceRow] = []
         self._noting = False
         self._ends = Ends()
-        self._asked: list[tuple[Sequence[Change], asyncio.Future[Granted]]] = []
+        self._asked: list[tuple[Starts | Correction, asyncio.Future[Granted]]] = []
         self._work = asyncio.Event()
         self._hurry = asyncio.Event()
         self._writing = self.at_the_store = False
@@ -87,7 +87,7 @@ class Journal:
     def record(self, end: End) -> None:
         """Have an end written with the next batch."""
         self._work.set()
-        self._ends.append(end)
+        self._ends.add(end)
 
     def succeeded(self, task: Task, run: int, grounds: Grounds, at: Instant) -> None:
         """The same for the end of a callback that returned, of which there are many."""
@@ -101,11 +101,11 @@ class Journal:
             self._notes.append(row)
             self._work.set()
 
-    async def commit(self, changes: Sequence[Change]) -> Granted:
+    async def commit(self, changes: Starts | Correction) -> Granted:
         """Have starts, or a correction, written; returns when they are durable."""
         return await self.submit(changes)
 
-    def submit(self, changes: Sequence[Change]) -> "asyncio.Future[Granted]":
+    def submit(self, changes: Starts | Correction) -> "asyncio.Future[Granted]":
         """The same, for a caller that does something else meanwhile."""
         answer: asyncio.Future[Granted] = asyncio.get_running_loop().create_future()
         self._asked.append((changes, answer))
@@ -115,14 +115,14 @@ class Journal:
     @property
     def busy(self) -> bool:
         """Whether anything is being written or waits for that."""
-        return self._writing or bool(self._ends) or bool(self._asked) or bool(self._notes)
+        return self._writing or bool(self._ends.count) or bool(self._asked) or bool(self._notes)
 
     async def run(self) -> None:
         """Write batch after batch, until cancelled."""
         while True:
             await self._work.wait()
             self._work.clear()
-            while self._ends or self._asked or self._notes:
+            while self._ends.count or self._asked or self._notes:
                 await self._gather()
                 try:
                     await self._write_next()
@@ -183,44 +183,47 @@ class Journal:
         about to be asked, because the next starts are being decided, they wait for it.
         """
         quiet, until = 0, self._clock.elapsed() + GATHERING_SECONDS_MAX
-        while not self._asked and not self.impatient and len(self._ends) >= BURST_ENDS_MIN:
-            known = len(self._ends)
+        while not self._asked and not self.impatient and self._ends.count >= BURST_ENDS_MIN:
+            known = self._ends.count
             comes_more = known < GATHERED_ENDS_MAX and quiet < QUIET_ROUNDS_MAX and self._more_ends()
             if not (comes_more or self._starts_follow()) or self._clock.elapsed() >= until:
                 break
             await breathe()
-            quiet = 0 if len(self._ends) > known else quiet + 1
+            quiet = 0 if self._ends.count > known else quiet + 1
 
     async def _write_next(self) -> None:
-        ends, self._ends = self._ends.divided(BATCH_CHANGES_MAX)
+        ends, self._ends = self._ends.split(BATCH_CHANGES_MAX)
         asked, self._asked = self._asked, []
-        parts: list[Sequence[Change]] = [ends]
-        granted: list[tuple[Sequence[Change], asyncio.Future[Granted]]] = []
+        blocks: list[Block] = list(ends.blocks)
+        granted: list[tuple[Starts | Correction, asyncio.Future[Granted]]] = []
         for changes, answer in asked:
-            if self._starts_allowed() or isinstance(changes[0], Correction):
-                parts.append(changes)
+            if isinstance(changes, Correction):
+                blocks.append(changes)
+                granted.append((changes, answer))
+            elif self._starts_allowed():
+                blocks += changes.blocks
                 granted.append((changes, answer))
             elif not answer.done():
                 answer.set_result(None)  # a stop overtook it before its commit began (SPEC 4.3)
-        batch = Batch(parts)
+        batch = Batch(blocks)
         notes, self._notes = self._notes, []
         self._noting = bool(notes)
-        rows: Sequence[TraceRow] = () if self._observer is None else self._observer.rows_of(batch, notes)
+        rows: Iterable[TraceRow] = () if self._observer is None else self._observer.rows_of(batch, notes)
         trace = rows if self._traced else ()
         self._writing = True
-        refused = await self._write(batch, trace) if batch or trace else set()
+        refused = await self._write(batch, trace) if blocks or (notes and self._traced) else set()
         if self._observer is not None:
             self._observer.durable(rows)
         self._noting = False
         for changes, answer in granted:
             if not answer.done():
                 answer.set_result(_granted(changes, refused))
-        if ends:
+        if ends.count:
             await self._ended(ends)
         # Only now: who waits for the journal to drain waits for all of this.
         self._writing = False
 
-    async def _write(self, batch: Sequence[Change], trace: Sequence[TraceRow]) -> set[int]:
+    async def _write(self, batch: Batch, trace: Iterable[TraceRow]) -> set[int]:
         number = self.next_number()
         attempts = 0
         backoff = FIRST_BACKOFF_SECONDS
@@ -249,10 +252,12 @@ class Journal:
             backoff = min(2 * backoff, LONGEST_IMPATIENT_SECONDS if self.impatient else LONGEST_BACKOFF_SECONDS)
 
 
-def _granted(changes: Sequence[Change], refused: set[int]) -> Starts:
-    if not refused and isinstance(changes, Starts):
+def _granted(changes: Starts | Correction, refused: set[int]) -> Starts:
+    if isinstance(changes, Correction):
+        return Starts()
+    if not refused:
         return changes  # as always, unless a store knows better
-    return Starts(each for each in changes if isinstance(each, Start) and each.run not in refused)
+    return Starts(each for each in changes.singles() if each.run not in refused)
 
 
 async def _either(work: "asyncio.Task[Any]", event: asyncio.Event) -> None:

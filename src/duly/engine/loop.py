@@ -6,7 +6,7 @@ may start again, and the agenda changes only after the commit.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
@@ -16,6 +16,7 @@ from duly.core.agenda import Agenda, Slots, decide
 from duly.core.changes import Ends, Starts, SuccessBlock
 from duly.core.cron import CronExpression
 from duly.core.moments import MICROSECONDS, Instant, Minute, as_datetime
+from duly.core.steps import STEP_TASKS, Steps
 from duly.core.task import Correction, End, Grounds, Running, Task, TaskState, Withdrawn, fail, succeed
 from duly.engine.announce import Reports, error_text
 from duly.engine.host import Host
@@ -171,7 +172,7 @@ class Loop(Life):
         if bool(self.agenda.size) != self.polling:
             self.polling = bool(self.agenda.size)
             self._sink.emit(PollingStarted() if self.polling else PollingStopped())
-        await in_slices(self._clock, self._overdue_runs(Instant(now)))
+        await in_slices(self._clock, self._overdue_runs(Instant(now)), steps_between_clock_reads=STEP_TASKS)
         if self.polling and not self._stopping():
             self._store.touch()
             tell = self._sink.wants(PollStarted)
@@ -190,7 +191,7 @@ class Loop(Life):
             self.parked = False
         self.wake.clear()
 
-    def _overdue_runs(self, now: Instant) -> Iterator[None]:
+    def _overdue_runs(self, now: Instant) -> Steps[None]:
         """Tell, once for each run, that it outlives its task's next due minute; looked for once a minute."""
         minute = self.agenda.minute(now)
         if minute == self._looked_for_overdue:
@@ -221,7 +222,7 @@ class Loop(Life):
             self._stepped_back = False
             async with self.lock:
                 await self._correct(Instant(now))
-                await in_slices(self._clock, self.agenda.rebuild(Instant(now)), unwatched=1)
+                await in_slices(self._clock, self.agenda.rebuild(Instant(now)))
 
     def _see(self, now: int, *, back: bool = False) -> None:
         """Remember what the wall clock shows, and tell if it has been stepped since the last time."""
@@ -244,10 +245,10 @@ class Loop(Life):
             self._see(now)
 
     async def _correct(self, now: Instant) -> None:
-        if await in_slices(self._clock, self.agenda.too_far_ahead(now), unwatched=1):
-            await self.journal.commit([Correction(now, self.agenda.minute(now))])
+        if await in_slices(self._clock, self.agenda.too_far_ahead(now)):
+            await self.journal.commit(Correction(now, self.agenda.minute(now)))
             # The same to whatever ends meanwhile, before or after: it is already so in the store.
-            await in_slices(self._clock, self.agenda.correct(now), unwatched=1)
+            await in_slices(self._clock, self.agenda.correct(now))
 
     @contextlib.asynccontextmanager
     async def held(self) -> AsyncIterator[None]:
@@ -281,7 +282,7 @@ class Loop(Life):
                         self.wake.set()  # the clock went back; that comes first, and at once
                         break
                     self._see(now)
-                    await in_slices(self._clock, self.agenda.noticing(now), unwatched=8)
+                    await in_slices(self._clock, self.agenda.queue_due(now), steps_between_clock_reads=8)
                     self._noticed = now
                     if not self.agenda.waiting or not self._may_start():
                         break
@@ -295,9 +296,9 @@ class Loop(Life):
                         self._host.audit(self, decision)
                     if not decision.evaluated:
                         break
-                    self._next_run += len(decision.starts)
-                    commit = self.journal.submit(decision.starts) if decision.starts else None
-                    self._bursting = len(decision.starts) >= limit
+                    self._next_run += decision.starts.count
+                    commit = self.journal.submit(decision.starts) if decision.starts.count else None
+                    self._bursting = decision.starts.count >= limit
                     limit = min(2 * limit, CHUNK_STARTS_MAX)
                     await self.execution.launch(launching)
                     launching = Starts()
@@ -308,7 +309,7 @@ class Loop(Life):
                     self.execution.admit(granted)
                     launching = granted
                 evaluated += decision.evaluated
-                executed += len(granted)
+                executed += granted.count
                 self._reports.starts(granted, self.agenda, self.active_since)
                 if decision.evaluated >= LARGE_CHUNK:
                     await breathe()  # between what so many cost, started or not, and asking as many again
@@ -350,12 +351,12 @@ class Loop(Life):
 
     async def _settle(self, ends: Ends) -> None:
         """Ends are durable: their tasks may start again."""
-        await in_slices(self._clock, self._settling(ends), unwatched=1)
+        await in_slices(self._clock, self._settling(ends))
         if self._owes or self.agenda.waiting:
             self._owes = False
             self.wake.set()
 
-    def _settling(self, ends: Ends) -> Iterator[None]:
+    def _settling(self, ends: Ends) -> Steps[None]:
         for block in ends.blocks:
             if isinstance(block, SuccessBlock):
                 yield from self._settling_successes(block)
@@ -364,7 +365,7 @@ class Loop(Life):
                 self._settle_failure(run, block, Instant(self._clock.now()))
                 yield
 
-    def _settling_successes(self, block: SuccessBlock) -> Iterator[None]:
+    def _settling_successes(self, block: SuccessBlock) -> Steps[None]:
         agenda, at, tell = self.agenda, block.at, self._reports.ends_are_heard()
         before: TaskState | None = None
         after: TaskState | None = None

@@ -90,9 +90,9 @@ class Execution:
                 task.written_by = key
                 if task.kind is Kind.THREAD:
                     self._prepare(task, run, block.grounds)
-        self.open += len(granted)
-        self._under_way += len(granted)
-        if granted:
+        self.open += granted.count
+        self._under_way += granted.count
+        if granted.count:
             self.all_returned.clear()
 
     def _prepare(self, task: Task, number: int, grounds: Grounds) -> Run:

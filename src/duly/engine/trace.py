@@ -6,14 +6,15 @@ when that has happened.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from duly.clock import Clock
-from duly.core.changes import StartBlock, SuccessBlock, in_blocks
+from duly.core.changes import Batch, StartBlock, SuccessBlock
 from duly.core.moments import MICROSECONDS, Instant, begin
 from duly.core.registration import Kind
 from duly.core.resolution import Resolution
-from duly.core.task import AwaitingRun, Change, End, Interrupted, Running, Task, Withdrawn
+from duly.core.steps import Steps
+from duly.core.task import AwaitingRun, End, Interrupted, Running, Task, Withdrawn
 from duly.formal.trace import NEW, ORPHANED, OVERRIDDEN, PRESERVED, digest
 from duly.stores.port import TraceRow as Row
 
@@ -25,25 +26,19 @@ if TYPE_CHECKING:
 _PLACES: Final = {Kind.LOOP: "loop", Kind.THREAD: "thread"}
 
 
-class BatchRows(Sequence[Row]):
-    """A batch as rows, in its order: ends, what was noted meanwhile, starts.
+class BatchRows:
+    """A batch as rows: ends, what was noted meanwhile, starts.
 
-    They are made as one goes through them, and so by the store's thread, if nobody else does.
+    Iterating makes the rows, so that the store's thread does this work, and not the event loop's.
     """
 
-    def __init__(self, batch: Sequence[Change], notes: Sequence[Row], running: int) -> None:
-        self._blocks = list(in_blocks(batch))
+    def __init__(self, batch: Batch, notes: Sequence[Row], running: int) -> None:
+        self._blocks = batch.blocks
         self._notes = notes
         self._running = running
         self._ends = sum(_size(block) for block in self._blocks if isinstance(block, SuccessBlock | End))
         self._starts = sum(_size(block) for block in self._blocks if isinstance(block, StartBlock))
         self.running_after = running - self._ends + self._starts
-
-    def __len__(self) -> int:
-        return self._ends + len(self._notes) + self._starts
-
-    def __getitem__(self, index: Any) -> Any:
-        return list(self)[index]
 
     def __iter__(self) -> Iterator[Row]:
         for block in self._blocks:
@@ -75,7 +70,7 @@ class Observer:
         self._violated = violated
         self._running = 0
 
-    def rows_of(self, batch: Sequence[Change], notes: Sequence[Row]) -> Sequence[Row]:
+    def rows_of(self, batch: Batch, notes: Sequence[Row]) -> Iterable[Row]:
         """What a batch, and what was noted meanwhile, will have been once it is durable."""
         rows = BatchRows(batch, notes, self._running)
         self._running = rows.running_after
@@ -152,8 +147,8 @@ def initialization_rows(
     interrupted: str,
     max_concurrency: int | None,
     threads: int,
-) -> Iterator[list[Row]]:
-    """What one initialize() changes, as rows; yields the growing list, complete at the end, so that others may work."""
+) -> Steps[list[Row]]:
+    """What one initialize() changes, as rows; a step is one task."""
     at = resolution.now
     rows: list[Row] = [] if call_is_known else [("IS", at, call)]
 
@@ -163,23 +158,23 @@ def initialization_rows(
 
     for orphan in resolution.orphaned:
         rows.append(registered(orphan.task, ORPHANED, at))
-        yield rows
+        yield
     for change in resolution.overridden:
         rows.append(registered(change.new, OVERRIDDEN, at))
-        yield rows
+        yield
     for task in resolution.added:
         rows.append(registered(task, NEW, at))
-        yield rows
-    for task, registration in resolution.preserved:
+        yield
+    for task, registration in resolution.preserved.pairs():
         # Where a callback runs is not stored: a new process says it anew, for those that need a thread.
         if task.kind is not registration.kind or (registration.kind is Kind.THREAD and not again):
             place = _PLACES[registration.kind]
             fields = (task.name, task.generation, PRESERVED, task.expression.text, task.delay, zone, at)
             rows.append(("RG", at, *fields, place))
-        yield rows
+        yield
     shares = [(task.name, task.generation, task.expression.text, int(task.delay)) for task in in_force]
     rows.append(("IE", at, call, len(shares), digest(shares), interrupted, max_concurrency, threads, zone))
-    yield rows
+    return rows
 
 
 def registers_of(

@@ -6,13 +6,15 @@ one with each new call: a call that failed is repeated under its own number, and
 other; a `replace` may come between a failed `write` and its repetition, and the other way round.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
+from duly.core.changes import Batch
 from duly.core.moments import Delay, Instant
+from duly.core.record import EqualRows
 from duly.core.resolution import Resolution
-from duly.core.task import Change, Correction, Start
+from duly.core.task import Correction, Start
 
 if TYPE_CHECKING:
     from duly.formal.registers import RegisterSnapshot
@@ -21,8 +23,8 @@ if TYPE_CHECKING:
 class Persisted(NamedTuple):
     """What a store holds when it is opened."""
 
-    records: Sequence[Sequence[Any]]
-    """One sequence of `duly.core.record.FIELDS` a task."""
+    records: Sequence[EqualRows]
+    """The rows of all tasks, in blocks of equal ones; `EqualRows.single` makes a block of one row."""
 
     identifiers: dict[int, str]
     """Schedulers that wrote here, by the keys that `written_by` names."""
@@ -119,8 +121,11 @@ class Store(Protocol):
         """Whether the replacement with this number has been applied, whatever its caller was told of it."""
         ...
 
-    async def write(self, batch: Sequence[Change], number: int, trace: Sequence[TraceRow] = ()) -> Sequence[Refusal]:
-        """Make a batch of changes durable, all or none but the refused starts; and rows of the trace with it."""
+    async def write(self, batch: Batch, number: int, trace: Iterable[TraceRow] = ()) -> Sequence[Refusal]:
+        """Make a batch of changes durable, all or none but the refused starts; and rows of the trace with it.
+
+        A failed write is repeated with the same `batch` and `trace`, so `trace` can be iterated more than once.
+        """
         ...
 
     def touch(self) -> None:

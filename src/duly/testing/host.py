@@ -307,7 +307,7 @@ class SimulatedHost:
         monitor = loop.observer.monitor if loop.observer is not None else None
         if monitor is None or loop.agenda.size > _AUDITED_TASKS_MAX:
             return
-        chosen = {start.task.name for start in decision.starts}
+        chosen = {start.task.name for start in decision.starts.singles()}
         # Some are put off to the next decision of this very look, behind those that are owed for longer.
         put_off = {task.name for tasks in decision.younger.values() for task in tasks} - chosen
         obliged = set(monitor.obligations(decision.at)) - put_off
@@ -318,13 +318,13 @@ class SimulatedHost:
 
     def _could_start(self, loop: Loop, decision: Decision, left_out: set[str]) -> bool:
         """Whether there was room for any of those that a decision left out."""
-        slots, started = loop.free_slots(), len(decision.starts)
+        slots, started = loop.free_slots(), decision.starts.count
         # They stand behind some that were put off, or behind very many, and have their turn in the next one.
         if decision.cut_short or decision.evaluated >= 2 * FIRST_CHUNK_STARTS:
             return False
         if slots.total is not None and started >= slots.total:
             return False
-        on_threads = sum(start.task.kind is Kind.THREAD for start in decision.starts)
+        on_threads = sum(start.task.kind is Kind.THREAD for start in decision.starts.singles())
         if slots.threads is None or on_threads < slots.threads:
             return bool(left_out)
         return any(task.name in left_out and task.kind is not Kind.THREAD for task in loop.agenda.tasks())

@@ -21,8 +21,9 @@ from duly.cli.time_text import host_zone, now
 from duly.core.cron import CronExpression
 from duly.core.moments import Instant, Minute, as_datetime, begin, minute_of, zone_name
 from duly.core.occurrences import next_after
-from duly.core.registration import Kind, Registration
+from duly.core.registration import Kind, Registration, Registrations
 from duly.core.resolution import Orphan, Override, Resolution, resolve
+from duly.core.steps import finish
 from duly.core.task import Interrupted, Running, Task, corrected, interrupt
 from duly.errors import CronCalculationError
 from duly.insight.words import clock_time, iso, stretch
@@ -93,8 +94,7 @@ def resolution_of(
     """The resolution that initialize() would come to now."""
     stored = {} if snapshot is None else {task.name: task for task in stored_tasks(snapshot, at, zone, restart=restart)}
     numbers = count(1)
-    *_, resolution = resolve(declared, stored, now=at, zone=zone, new_generations=lambda: next(numbers))
-    return resolution
+    return finish(resolve(Registrations(declared), stored, now=at, zone=zone, new_generations=lambda: next(numbers)))
 
 
 def stored_tasks(snapshot: Snapshot, at: Instant, zone: tzinfo, *, restart: bool) -> Iterable[Task]:
@@ -207,8 +207,8 @@ def _show(
         _show_orphan(orphan, zone, at)
     for task in _first(resolution.interrupted, "interrupted"):
         _show_interrupted(task, zone, at)
-    if resolution.preserved:
-        _show_task("=", "dim", f"{len(resolution.preserved):,} preserved", "", "")
+    if resolution.preserved.count:
+        _show_task("=", "dim", f"{resolution.preserved.count:,} preserved", "", "")
     say()
     say(Text(_totals(resolution), "bold"))
     if busiest:
@@ -294,7 +294,7 @@ def _totals(resolution: Resolution) -> str:
         "new": len(resolution.added),
         "overridden": len(resolution.overridden),
         "orphaned": len(resolution.orphaned),
-        "preserved": len(resolution.preserved),
+        "preserved": resolution.preserved.count,
         "interrupted": len(resolution.interrupted),
     }
     if not resolution.changes_tasks:
@@ -364,7 +364,7 @@ def _document(
             for task in resolution.interrupted
             if isinstance(task.state, Interrupted)
         ],
-        "preserved": [task.name for task, _ in resolution.preserved],
+        "preserved": [task.name for task in resolution.preserved.tasks],
         "busiest": [
             {"minute": iso(each.minute, zone), "tasks": len(each.names), "names": each.names} for each in busiest
         ],

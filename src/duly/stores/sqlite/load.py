@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any, Final
 
-from duly.core.record import FIELDS, Alike, Records
+from duly.core.record import FIELDS, EqualRows
 from duly.errors import TaskInvalidStructureError
 
 SPAN_GENERATIONS: Final = 20_000
@@ -21,20 +21,20 @@ _DECLARED: Final = FIELDS[2:5]
 _STATE: Final = FIELDS[5:]
 
 
-def load_records(connection: sqlite3.Connection) -> Sequence[Sequence[Any]]:
+def load_records(connection: sqlite3.Connection) -> list[EqualRows]:
     """Every declaration in force with its state; inside the caller's transaction."""
     first, last, count = connection.execute("SELECT min(generation), max(generation), count(*) FROM tasks").fetchone()
     spans = range(first or 0, (last or -1) + 1, SPAN_GENERATIONS)
-    records: Sequence[Sequence[Any]]
     try:
         if len(spans) > 100 + count // 10:
             raise _OutOfOrderError  # few tasks with numbers far apart: a long life, and most of its spans are empty
-        records = Records([each for begin in spans for each in _span(connection, begin)])
+        records = [each for begin in spans for each in _span(connection, begin)]
     except (_OutOfOrderError, sqlite3.OperationalError, sqlite3.DataError):
         records = _row_by_row(connection)
     states = connection.execute("SELECT count(*) FROM states").fetchone()[0]
-    if states != len(records):
-        raise TaskInvalidStructureError(states, f"{states} states for {len(records)} tasks")
+    tasks = sum(len(each.names) for each in records)
+    if states != tasks:
+        raise TaskInvalidStructureError(states, f"{states} states for {tasks} tasks")
     return records
 
 
@@ -42,16 +42,17 @@ class _OutOfOrderError(Exception):
     """Something is not as duly writes it; whoever reads row by row can name it."""
 
 
-def _row_by_row(connection: sqlite3.Connection) -> list[Any]:
+def _row_by_row(connection: sqlite3.Connection) -> list[EqualRows]:
     """The plain way, for what is damaged or scattered."""
-    return connection.execute(
+    rows = connection.execute(
         f"SELECT t.generation, t.name, {_columns('t', _DECLARED)}, {_columns('s', _STATE)} "
         "FROM tasks AS t LEFT JOIN states AS s ON s.generation = t.generation "
         "WHERE t.retired_at IS NULL ORDER BY t.generation"
-    ).fetchall()
+    )
+    return [EqualRows.single(row) for row in rows]
 
 
-def _span(connection: sqlite3.Connection, first: int) -> Iterator[Alike]:
+def _span(connection: sqlite3.Connection, first: int) -> Iterator[EqualRows]:
     """The records of some consecutive generations."""
     span = {"first": first, "last": first + SPAN_GENERATIONS - 1}
     in_force = "FROM tasks NOT INDEXED WHERE retired_at IS NULL AND generation BETWEEN :first AND :last"
@@ -87,7 +88,7 @@ def _span(connection: sqlite3.Connection, first: int) -> Iterator[Alike]:
         state = states.get(generations[begin], state)
         if not said or not state:
             raise _OutOfOrderError
-        yield Alike(generations[begin:end], names[begin:end], said + state)
+        yield EqualRows(generations[begin:end], names[begin:end], said + state)
 
 
 def _changes(

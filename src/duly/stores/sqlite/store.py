@@ -10,13 +10,13 @@ import contextlib
 import os
 import sqlite3
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC
 from typing import Any, Final
 from urllib.parse import quote
 
+from duly.core.changes import Batch
 from duly.core.moments import Instant, as_datetime
-from duly.core.task import Change
 from duly.errors import StoreCorruptedError, StoreError, StoreLockedError, StoreVersionError
 from duly.stores.port import Persisted, Refusal, Replacement, TraceRow, TraceRows
 from duly.stores.sqlite import schema
@@ -123,7 +123,7 @@ class SqliteStore:
         """Whether that replacement is in the file."""
         return await self._worker.run(lambda: self._has_replaced(number))
 
-    async def write(self, batch: Sequence[Change], number: int, trace: Sequence[TraceRow] = ()) -> Sequence[Refusal]:
+    async def write(self, batch: Batch, number: int, trace: Iterable[TraceRow] = ()) -> Sequence[Refusal]:
         """Make a batch durable; the lock makes this scheduler the only writer, so nothing is refused."""
         await self._worker.run(lambda: self._write(batch, number, trace))
         return ()
@@ -427,7 +427,7 @@ class SqliteStore:
         with contextlib.suppress(OSError):
             discard(self.path, keep_file=self._existed)
 
-    def _write(self, batch: Sequence[Change], number: int, trace: Sequence[TraceRow]) -> None:
+    def _write(self, batch: Batch, number: int, trace: Iterable[TraceRow]) -> None:
         with self._transaction("write") as connection:
             if not self._statements.already(connection, "written", number):
                 self._statements.write(connection, batch)

@@ -11,7 +11,7 @@ and the hash that its seal would have, written with them. An export compares, an
 import hashlib
 import json
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -78,9 +78,11 @@ class Tracing:
         """A scheduler that leaves no trace has arrived: what there is ends here."""
         connection.execute("UPDATE meta SET value = 0 WHERE key = 'traced'")
 
-    def append(self, connection: sqlite3.Connection, rows: Sequence[TraceRow]) -> None:
+    def append(self, connection: sqlite3.Connection, rows: Iterable[TraceRow]) -> None:
         """Number rows and add them; begin a new segment if this one is full."""
-        if not rows:
+        rows = iter(rows)
+        chunk = list(islice(rows, _CHUNK_ROWS))
+        if not chunk:
             return
         if not _is_kept(connection):
             return  # it was found changed, see `_rotate`
@@ -92,15 +94,16 @@ class Tracing:
         # Numbers that were given once are not given again, even if somebody deleted the rows.
         seq = max(first, 1 + (last or 0), 1 + (end.last if end else 0))
         hashed = None if end is None else self._taken_up(connection, end, segment, first)
-        numbered = enumerate(rows, seq)
-        for begin in range(0, len(rows), _CHUNK_ROWS):  # a first initialize() has as many as there are tasks
-            lines = [line_of(number, row) for number, row in islice(numbered, _CHUNK_ROWS)]
-            connection.executemany("INSERT INTO trace VALUES (?, ?)", enumerate(lines, seq + begin))
+        while chunk:  # a first initialize() has as many rows as there are tasks
+            lines = [line_of(number, row) for number, row in enumerate(chunk, seq)]
+            connection.executemany("INSERT INTO trace VALUES (?, ?)", enumerate(lines, seq))
             if hashed is not None:
                 hashed.update("\n".join([*lines, ""]).encode())
+            seq += len(chunk)
+            chunk = list(islice(rows, _CHUNK_ROWS))
         if hashed is not None:
-            end = self._put_end(connection, segment, seq + len(rows) - 1, hashed)
-        count = seq + len(rows) - first
+            end = self._put_end(connection, segment, seq - 1, hashed)
+        count = seq - first
         if count >= self._segment_events:
             tasks = connection.execute("SELECT count(*) FROM states").fetchone()[0]
             if count >= 4 * tasks:  # a header costs as much as there are tasks

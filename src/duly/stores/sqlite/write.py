@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Final, Literal
 
-from duly.core.changes import Ends, StartBlock, SuccessBlock, in_blocks
+from duly.core.changes import Batch, Ends, StartBlock, SuccessBlock
 from duly.core.moments import MICROSECONDS, Instant
-from duly.core.task import MARK_TOLERANCE, SHORTEST_DELAY, Change, Correction, End, Task
+from duly.core.task import MARK_TOLERANCE, SHORTEST_DELAY, Correction, End, Task
 from duly.stores.port import Replacement
 
 Verb = Literal["replaced", "written"]
@@ -46,11 +46,11 @@ class Statements:
         """Note that the call with this number has been applied."""
         connection.execute("UPDATE meta SET value = ? WHERE key = ?", (number, verb))
 
-    def write(self, connection: sqlite3.Connection, batch: Sequence[Change]) -> None:
+    def write(self, connection: sqlite3.Connection, batch: Batch) -> None:
         """Starts, ends and corrections, in their order."""
         highest = 0
         ended = False
-        for kind, blocks in groupby(in_blocks(batch), type):
+        for kind, blocks in groupby(batch.blocks, type):
             alike: list[Any] = list(blocks)
             if kind is SuccessBlock:
                 self._write_successes(connection, alike)
@@ -190,7 +190,7 @@ class Statements:
 
     def _write_failure(self, connection: sqlite3.Connection, end: End) -> None:
         alone = _array([end.task.generation << OFFSET_BITS])
-        self._keep_history(connection, alone, [end], end.at, "failure", end.error)
+        self._keep_history(connection, alone, Ends([end]), end.at, "failure", end.error)
         connection.execute(
             "UPDATE states SET last_failure_at = ?, pending_retry_until = ?, failures = ?, "
             "interruptions = 0, run = NULL, run_cause = NULL, run_scheduled = NULL, written_by = ? "
@@ -202,7 +202,7 @@ class Statements:
         self,
         connection: sqlite3.Connection,
         packed: str,
-        ends: Sequence[End],
+        ends: Ends,
         base: Instant,
         outcome: str,
         error: str | None,
@@ -215,7 +215,7 @@ class Statements:
             f"FROM ({ENDED}) AS ended CROSS JOIN states AS s ON s.generation = ended.generation",
             {"ends": packed, "base": base, "outcome": outcome, "error": error},
         ).rowcount
-        if kept == len(ends):
+        if kept == ends.count:
             return
         # Some declarations were withdrawn while they ran: their states are gone, history hears of the end all the same.
         found = connection.execute(
@@ -237,7 +237,7 @@ class Statements:
                     outcome,
                     error,
                 )
-                for end in ends
+                for end in ends.singles()
                 if end.task.generation not in in_force
             ),
         )
