@@ -8,7 +8,7 @@ signals     the event loop of the commands, which every signal wakes
 target      TARGET: from `module:attribute` or a file to checked registrations
 reading     a store, read without changing it, also while a scheduler runs on it; holding: its lock file
 
-commands/   one module per command; health, explaining, evidence, traces, dialects serve them
+commands/   one module per command; health, traces, dialects serve them
 service/    `duly run`: the scheduler as a program, its log, what it says to systemd
 importers/  `duly import`: crontab, APScheduler, Celery
 

@@ -1,32 +1,30 @@
 """duly explain: why a task ran, did not run, or ran late at a minute."""
 
 from collections.abc import Iterable
-from datetime import datetime, tzinfo
+from datetime import tzinfo
 from pathlib import Path
-from typing import Any
 
 import click
 from rich.text import Text
 
 from duly.cli.completion import complete_task, complete_zone
-from duly.cli.evidence import Answer, Evidence, Verdict
-from duly.cli.explaining import explain as reason_about
 from duly.cli.output import Exit, fail, json_option, note, plain, print_json, say
 from duly.cli.reading import Snapshot, read_store, store_option, unknown_task
 from duly.cli.time_text import MOMENT_FORMS, parse_moment, zone_named
-from duly.core.cron import parse_cron
 from duly.core.moments import Instant, zone_name
 from duly.errors import InvalidCronExpressionError
-from duly.insight.words import iso
-from duly.stores.port import Declaration
+from duly.insight.evidence import Evidence
+from duly.insight.explanation import Answer, Explanation
+from duly.insight.explanation import explain as explain_minute
+from duly.insight.json_form import json_form
 
 _STYLES = {
-    Verdict.RAN: "bold green",
-    Verdict.RAN_LATE: "bold yellow",
-    Verdict.SERVED_LATER: "bold yellow",
-    Verdict.NOT_RUN: "bold yellow",
-    Verdict.OWED: "bold red",
-    Verdict.UNKNOWN: "bold magenta",
+    Answer.RAN: "bold green",
+    Answer.RAN_LATE: "bold yellow",
+    Answer.SERVED_LATER: "bold yellow",
+    Answer.NOT_RUN: "bold yellow",
+    Answer.OWED: "bold red",
+    Answer.UNKNOWN: "bold magenta",
 }
 
 
@@ -57,16 +55,19 @@ def explain(task: str, at: str, tz: str | None, store: Path, as_json: bool) -> i
     except (ValueError, OverflowError) as fault:
         fail(f"--at: {fault}")
     if zone_name(zone) != zone_name(snapshot.zone):
-        note(f"the store is used in {zone_name(snapshot.zone)}; what is due is reckoned in {zone_name(zone)} here")
-    answer = reason_about(gathered(snapshot, task, zone), asked)
+        note(f"the store is used in {zone_name(snapshot.zone)}; what is due is computed in {zone_name(zone)} here")
+    try:
+        explanation = explain_minute(evidence_of(snapshot, task, zone), asked)
+    except InvalidCronExpressionError as fault:
+        fail(f"the store holds a declaration of {plain(task)} that cannot be read: {fault}", None, Exit.STORE)
     if as_json:
-        print_json("explain", _document(answer, task, asked, zone))
+        print_json("explain", json_form(explanation, zone))
     else:
-        _show(answer, task, asked)
+        _show(explanation)
     return Exit.OK
 
 
-def gathered(snapshot: Snapshot, task: str, zone: tzinfo) -> Evidence:
+def evidence_of(snapshot: Snapshot, task: str, zone: tzinfo) -> Evidence:
     """What a store knows about a task."""
     in_force = next((each for each in snapshot.tasks if each.name == task), None)
     state = in_force.stored.state if in_force is not None else None
@@ -74,7 +75,7 @@ def gathered(snapshot: Snapshot, task: str, zone: tzinfo) -> Evidence:
         task=task,
         zone=zone,
         now=snapshot.at,
-        declarations=_declarations(snapshot, task),
+        declarations=[each for each in snapshot.declarations if each.task == task],
         runs=sorted((run for run in snapshot.runs if run.task == task), key=lambda run: run.run_id),
         served_through=state.served_through if state is not None else None,
         pending_retry_until=getattr(state, "pending_retry_until", None),
@@ -102,16 +103,6 @@ def complete_since(snapshot: Snapshot) -> Instant | None:
     return snapshot.at if oldest is None else Instant(oldest.ended_at or oldest.started_at)
 
 
-def _declarations(snapshot: Snapshot, task: str) -> list[Declaration]:
-    found = [each for each in snapshot.declarations if each.task == task]
-    try:
-        for each in found:
-            parse_cron(each.expression)
-    except InvalidCronExpressionError as fault:
-        fail(f"the store holds a declaration of {plain(task)} that cannot be read: {fault}", None, Exit.STORE)
-    return sorted(found, key=lambda declaration: declaration.generation)
-
-
 def _signs(snapshot: Snapshot) -> Iterable[Instant]:
     for run in snapshot.runs:
         yield run.started_at
@@ -125,32 +116,12 @@ def _signs(snapshot: Snapshot) -> Iterable[Instant]:
         yield since
 
 
-# --- telling it ------------------------------------------------------------------------------------------------------
+# --- for people ------------------------------------------------------------------------------------------------------
 
 
-def _show(answer: Answer, task: str, asked: datetime) -> None:
-    style = _STYLES.get(answer.verdict, "bold")
-    say(Text.assemble((plain(task), "bold"), f" at {asked:%a %Y-%m-%d %H:%M}: ", (answer.headline, style)))
-    for reason in answer.reasons:
+def _show(explanation: Explanation) -> None:
+    style = _STYLES.get(explanation.verdict, "bold")
+    asked = f" at {explanation.at:%a %Y-%m-%d %H:%M}: "
+    say(Text.assemble((plain(explanation.task), "bold"), asked, (explanation.headline, style)))
+    for reason in explanation.reasons:
         say(f"  - {plain(reason.text)}")
-
-
-def _document(answer: Answer, task: str, asked: datetime, zone: tzinfo) -> dict[str, Any]:
-    run = answer.run
-    return {
-        "task": task,
-        "at": asked.replace(second=0, microsecond=0).isoformat(),
-        "zone": zone_name(zone),
-        "verdict": answer.verdict.value,
-        "headline": answer.headline,
-        "reasons": [{"code": each.code, "text": each.text, "facts": each.facts} for each in answer.reasons],
-        "run": None if run is None else {
-            "runId": run.run_id,
-            "cause": run.cause,
-            "scheduledTime": iso(run.scheduled_time, zone),
-            "startedAt": iso(run.started_at, zone),
-            "endedAt": iso(run.ended_at, zone),
-            "outcome": run.outcome,
-            "error": run.error,
-        },
-    }  # fmt: skip

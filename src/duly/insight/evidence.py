@@ -1,0 +1,110 @@
+"""What is known about one task and its runs, and what follows from it by arithmetic."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import tzinfo
+from itertools import islice
+from typing import Final, NamedTuple
+
+from duly.core.cron import CronExpression, parse_cron
+from duly.core.moments import Delay, Instant, Minute, after, begin, minute_of
+from duly.core.occurrences import next_after
+from duly.core.task import effective
+from duly.stores.port import Declaration, RunRecord
+
+OCCURRENCES_COUNTED_MAX: Final = 10_000
+"""More occurrences than this are not counted one by one."""
+
+
+class Absence(NamedTuple):
+    """A time without a scheduler, as far as it is on record."""
+
+    last_seen: Instant | None
+    """The latest sign of life before it; None: there is none on record."""
+
+    back_at: Instant | None
+    """When a scheduler took over the store again; None: none has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """All that is known about a task; runs in the order of their numbers, which no clock can change."""
+
+    task: str
+    zone: tzinfo
+    now: Instant
+    declarations: Sequence[Declaration]
+    runs: Sequence[RunRecord]
+    served_through: Minute | None = None
+    """Of the declaration in force; None: there is none."""
+
+    pending_retry_until: Instant | None = None
+    history_complete_since: Instant | None = None
+    """Runs that ended before this are no longer on record; None: nothing has been dropped."""
+
+    arrivals: Sequence[Instant] = ()
+    """When schedulers took over the store."""
+
+    signs_of_life: Sequence[Instant] = ()
+    """Starts and ends of all tasks, and other writes: a scheduler was alive at each of these instants."""
+
+    alive: bool = False
+    """Whether a scheduler holds the store now."""
+
+    last_poll: Instant | None = None
+
+    # --- runs --------------------------------------------------------------------------------------------------------
+
+    def run_before(self, moment: Instant) -> RunRecord | None:
+        """The last run that started before a moment."""
+        return next((run for run in reversed(self.runs) if run.started_at < moment), None)
+
+    def run_that_served(self, minute: Minute) -> RunRecord | None:
+        """The first run that started in a minute or after it: it served whatever was owed for that minute."""
+        return next((run for run in self.runs if minute_of(run.started_at, self.zone) >= minute), None)
+
+    def declaration_of(self, run: RunRecord) -> Declaration | None:
+        """The declaration that a run belongs to; None if it is no longer on record."""
+        return next((each for each in self.declarations if each.generation == run.generation), None)
+
+    def retry_after(self, failed: RunRecord) -> Instant:
+        """When the retry of a failed run was ripe."""
+        declaration = self.declaration_of(failed)
+        delay = declaration.retry_delay_ms if declaration is not None else Delay(0)
+        return after(Instant(failed.ended_at or failed.started_at), effective(delay))
+
+    def served_by(self, run: RunRecord) -> list[Minute]:
+        """The occurrences that a run served, up to OCCURRENCES_COUNTED_MAX."""
+        declaration = self.declaration_of(run)
+        if declaration is None:
+            return []
+        previous = self.run_before(run.started_at)
+        if previous is None and self.history_complete_since is not None:
+            return [minute_of(run.scheduled_time, self.zone)]  # what was served before it is no longer on record
+        served_through = Minute(minute_of(declaration.known_since, self.zone) - 60)
+        if previous is not None:
+            served_through = max(served_through, minute_of(previous.started_at, self.zone))
+        last = minute_of(run.started_at, self.zone)
+        due = self._occurrences(parse_cron(declaration.expression), served_through, last)
+        return list(islice(due, OCCURRENCES_COUNTED_MAX))
+
+    def _occurrences(self, expression: CronExpression, since: Minute, last: Minute) -> Iterator[Minute]:
+        due = since
+        while (due := next_after(expression, due, self.zone)) <= last:
+            yield due
+
+    def lateness(self, run: RunRecord) -> int:
+        """Microseconds from the first thing that a run served to its start."""
+        if run.cause == "cron" and (occurrences := self.served_by(run)):
+            return run.started_at - begin(occurrences[0])
+        return 0 if run.cause == "interrupted" else max(0, run.started_at - run.scheduled_time)
+
+    # --- schedulers --------------------------------------------------------------------------------------------------
+
+    def absence(self, since: Instant, until: Instant | None) -> Absence | None:
+        """The time without a scheduler that a takeover between two moments ended; without `until`, one up to now."""
+        arrivals = [each for each in self.arrivals if since < each and (until is None or each <= until)]
+        if arrivals:
+            last_seen = max((sign for sign in self.signs_of_life if sign < arrivals[0]), default=None)
+            return Absence(last_seen, arrivals[-1])
+        return Absence(self.last_poll, None) if until is None and not self.alive else None

@@ -1,0 +1,446 @@
+"""Why a task ran, did not run, or ran late at a minute.
+
+The answer rests on what is durable (the declarations and their times, the state, the history of runs, the arrivals of
+schedulers) and on cron algebra. A scheduler keeps no record of doing nothing, so its absence shows only as the time
+between a sign of life and the next arrival.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import Enum
+from typing import Any, Final
+
+from duly.core.cron import parse_cron
+from duly.core.moments import MICROSECONDS, Instant, Minute, as_datetime, begin, instant_of, minute_of, zone_name
+from duly.core.occurrences import latest_until, next_after
+from duly.core.task import CRASH_LOOP_DELAY
+from duly.errors import CronCalculationError
+from duly.insight.evidence import OCCURRENCES_COUNTED_MAX, Evidence
+from duly.insight.run import Run, run_of
+from duly.insight.words import between, stretch
+from duly.insight.zone_changes import zone_change_around
+from duly.stores.port import Declaration, RunRecord
+
+PUNCTUAL: Final = 5 * MICROSECONDS
+"""A start this close to its minute is on time: polling, deciding and committing take a moment."""
+
+
+class Answer(Enum):
+    """The answer in a word."""
+
+    RAN = "ran"
+    RAN_LATE = "ranLate"
+    NOT_DUE = "notDue"
+    SERVED_LATER = "servedLater"
+    NOT_RUN = "didNotRun"
+    OWED = "owed"
+    NOT_YET = "notYet"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """One part of an explanation: a stable code, a sentence, and the facts in it under their names in JSON."""
+
+    code: str
+    text: str
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a task did what it did at one minute."""
+
+    task: str
+    at: datetime
+    """The minute asked about, in the zone of the question."""
+
+    zone: str
+    verdict: Answer
+    headline: str
+    reasons: Sequence[Reason]
+    run: Run | None
+    """The run that the answer is about, if there is one."""
+
+
+def explain(evidence: Evidence, asked: datetime) -> Explanation:
+    """Explain what the task did at the minute that contains a moment, given in the zone of the evidence.
+
+    Of a wall-clock time that does not exist, or exists twice, `fold` says which one is meant, as Python has it. Raises
+    InvalidCronExpressionError if the expression of a declaration cannot be read.
+    """
+    return _Question(evidence, asked).explanation()
+
+
+class _Question:
+    """One minute that is asked about."""
+
+    def __init__(self, evidence: Evidence, asked: datetime) -> None:
+        self.evidence = evidence
+        self.zone = evidence.zone
+        self.runs = evidence.runs
+        # Converting to the zone it is in already would lose the name of a time that does not exist.
+        wall = asked if asked.tzinfo is evidence.zone else asked.astimezone(evidence.zone)
+        self.wall = wall.replace(second=0, microsecond=0)
+        self.change = zone_change_around(self.zone, self.wall.replace(tzinfo=None, fold=0))
+        self.minute = minute_of(instant_of(self.wall), self.zone)
+        self.begins = begin(self.minute)
+        self.ends = Instant(self.begins + 60 * MICROSECONDS)
+
+    # --- the possible answers, in the order in which they are tried --------------------------------------------------
+
+    def explanation(self) -> Explanation:
+        if self.change is not None and self.change.skips:
+            return self._skipped()
+        if started := [run for run in self.runs if self.begins <= run.started_at < self.ends]:
+            return self._ran(started)
+        declaration = self._in_force()
+        if self.begins > self.evidence.now:
+            return self._future(declaration)
+        if declaration is None:
+            return self._undeclared()
+        if self.change is not None and self.wall.fold:
+            return self._second_copy(declaration)
+        if not self._is_due(declaration):
+            return self._not_due(declaration)
+        return self._due_but_not_started(declaration)
+
+    def _answer(
+        self, answer: Answer, headline: str, reasons: Sequence[Reason], run: RunRecord | None = None
+    ) -> Explanation:
+        shown = None if run is None else run_of(run)
+        return Explanation(self.evidence.task, self.wall, zone_name(self.zone), answer, headline, reasons, shown)
+
+    def _skipped(self) -> Explanation:
+        assert self.change is not None
+        declarations, before, after = self.evidence.declarations, self.change.clock_before, self.change.clock_after
+        named = [each for each in declarations if self._names_the_minute(each)]
+        clocks = f"clocks went forward from {before:%H:%M} to {after:%H:%M}"
+        text = f"{self.wall:%H:%M} does not exist on {self.wall:%Y-%m-%d}: {clocks}"
+        reasons = [
+            Reason(
+                "skippedByDst",
+                f"{text}; nothing is due then, and nothing is missed",
+                {"clockBefore": before, "clockAfter": after},
+            )
+        ]
+        if declarations:
+            reasons.append(self._nearest((named or declarations)[-1], instant_of(self.change.at)))
+        if named:
+            return self._answer(Answer.NOT_RUN, "did not run: this minute does not exist", reasons)
+        return self._answer(Answer.NOT_DUE, "not due, and this minute does not exist", reasons)
+
+    def _ran(self, started: list[RunRecord]) -> Explanation:
+        first = started[0]
+        reasons: list[Reason] = []
+        for run in started:
+            reasons += self._why_started(run)
+            reasons += self._what_became_of(run)
+        if self.change is not None and not self.change.skips and not self.wall.fold:
+            reasons.append(self._repeated())
+        lateness = self.evidence.lateness(first)
+        if lateness > PUNCTUAL:
+            return self._answer(Answer.RAN_LATE, f"ran, late by {_duration(lateness)}", reasons, first)
+        headlines = {"cron": "ran on time", "retry": "ran: a retry", "interrupted": "ran: repeats an interrupted run"}
+        return self._answer(Answer.RAN, headlines.get(first.cause, "ran"), reasons, first)
+
+    def _future(self, declaration: Declaration | None) -> Explanation:
+        if declaration is None:
+            return self._answer(Answer.NOT_YET, "not yet, and no such task is declared", [self._not_declared()])
+        reasons = [Reason("notYet", f"{self.at(self.begins)} is still to come")]
+        if self.change is not None and self.wall.fold:
+            reasons.append(self._repeated())
+            return self._answer(Answer.NOT_YET, "will not run: this is the second copy of a repeated minute", reasons)
+        due = self._is_due(declaration)
+        if due:
+            reasons.append(Reason("due", f"{declaration.expression!r} is due then"))
+        else:
+            reasons.append(self._nearest(declaration, self.begins))
+        if self.evidence.pending_retry_until is not None:
+            reasons.append(self._waiting_for(self.evidence.pending_retry_until, "it is"))
+        return self._answer(Answer.NOT_YET, "will run then" if due else "will not be due then", reasons)
+
+    def _undeclared(self) -> Explanation:
+        reasons = [self._not_declared()]
+        if trimmed := self._history_trimmed():
+            return self._answer(Answer.UNKNOWN, "unknown: nothing is on record", [*reasons, trimmed])
+        return self._answer(Answer.NOT_RUN, "did not run: it was not declared", reasons)
+
+    def _second_copy(self, declaration: Declaration) -> Explanation:
+        if not self._names_the_minute(declaration):
+            return self._not_due(declaration)
+        reasons = [self._repeated()]
+        first_copy = Minute(instant_of(self.wall.replace(fold=0)) // MICROSECONDS)
+        if (run := self.evidence.run_that_served(first_copy)) is not None:
+            reasons.append(self._already_served(run))
+        return self._answer(Answer.NOT_RUN, "did not run: this is the second copy of a repeated minute", reasons)
+
+    def _not_due(self, declaration: Declaration) -> Explanation:
+        text = f"{declaration.expression!r} is not due at {self.wall:%H:%M} on {self.wall:%A %Y-%m-%d}"
+        reasons = [Reason("notDue", text), self._nearest(declaration, self.begins), *self._meanwhile()]
+        if trimmed := self._history_trimmed():
+            reasons.append(trimmed)
+        return self._answer(Answer.NOT_DUE, "not due", reasons)
+
+    def _due_but_not_started(self, declaration: Declaration) -> Explanation:
+        reasons = self._meanwhile()
+        earlier = [run for run in self.runs if run.started_at < self.begins]
+        later = [run for run in self.runs if run.started_at >= self.ends]
+        if trimmed := self._history_trimmed():
+            return self._answer(Answer.UNKNOWN, "unknown: history no longer reaches back", [*reasons, trimmed])
+        if later and earlier and later[0].run_id < earlier[-1].run_id:
+            # A run with a lower number and a later time: the clock was set back since, and this minute was served.
+            reasons.append(self._already_served(later[0]))
+            return self._answer(Answer.NOT_RUN, "did not run: already served", reasons, later[0])
+        server = later[0] if later else None
+        retired = declaration.retired_at
+        if retired is not None and (server is None or server.started_at >= retired):
+            reasons.append(self._dropped(declaration, retired))
+            reasons += self._absence(self.begins, retired)
+            return self._answer(Answer.NOT_RUN, "did not run: its declaration was withdrawn first", reasons)
+        if server is not None:
+            given = {each.code for each in reasons}
+            reasons += [each for each in self._why_started(server) if each.code not in given]
+            headline = f"ran {between(self.begins, server.started_at)} later, at {self.at(server.started_at)}"
+            return self._answer(Answer.SERVED_LATER, headline, reasons, server)
+        return self._unserved(reasons)
+
+    def _unserved(self, reasons: list[Reason]) -> Explanation:
+        """Due, in force, and no start in the minute or after it on record."""
+        served_through = self.evidence.served_through
+        if served_through is not None and served_through >= self.minute:
+            text = (
+                f"everything up to {self.at(begin(served_through))} has been served, by a run that is not on record: "
+            )
+            reasons.append(Reason("noRecord", text + "the history is bounded, or none is kept"))
+            return self._answer(Answer.UNKNOWN, "served, by a run that is not on record", reasons)
+        if not any(run.outcome == "running" for run in self.runs):
+            reasons += self._absence(self.begins, None)
+            if not reasons:
+                reasons.append(_no_downtime_on_record())
+        return self._answer(Answer.OWED, "has not run yet: it is owed", reasons)
+
+    # --- what was going on at the minute -----------------------------------------------------------------------------
+
+    def _in_force(self) -> Declaration | None:
+        """The declaration at the end of the minute: of two in one minute, the later one decides what is due."""
+        found = [
+            each
+            for each in self.evidence.declarations
+            if each.known_since < self.ends and (each.retired_at is None or each.retired_at > self.begins)
+        ]
+        return found[-1] if found else None
+
+    def _is_due(self, declaration: Declaration) -> bool:
+        return latest_until(parse_cron(declaration.expression), self.minute, self.zone) == self.minute
+
+    def _names_the_minute(self, declaration: Declaration) -> bool:
+        """Whether the expression names the wall-clock time, whether or not it exists or is the first copy."""
+        return parse_cron(declaration.expression).matches(self.wall.replace(tzinfo=UTC))
+
+    def _meanwhile(self) -> list[Reason]:
+        """A run under way at the minute, a retry that the task waited for, a crash before it."""
+        reasons: list[Reason] = []
+        for run in self.runs:
+            if run.started_at >= self.begins:
+                continue
+            if run.outcome == "running" or (run.ended_at is not None and run.ended_at > self.begins):
+                until = "and still is" if run.ended_at is None else f"until {self.at(run.ended_at)}"
+                text = f"the run of {self.at(run.started_at)} was under way, {until}"
+                reasons.append(Reason("stillRunning", f"{text}; what falls due meanwhile is owed", self._facts(run)))
+        previous = self.evidence.run_before(self.begins)
+        if previous is not None and previous.outcome == "failure" and previous.ended_at is not None:
+            retry = self.evidence.retry_after(previous)
+            if previous.ended_at <= self.begins < retry:
+                reasons.append(self._waiting_for(retry))
+        if previous is not None and previous.outcome == "interrupted":
+            text = f"a crash had cut short the run of {self.at(previous.started_at)}"
+            reasons.append(Reason("interrupted", text, self._facts(previous)))
+        return reasons
+
+    def _absence(self, since: Instant, until: Instant | None) -> list[Reason]:
+        """The time without a scheduler between two moments, if there is one on record."""
+        absence = self.evidence.absence(since, until)
+        if absence is None:
+            return []
+        seen, back = absence
+        if back is None:
+            text = "no scheduler is running" + ("" if seen is None else f"; the last poll was at {self.at(seen)}")
+        elif seen is None:
+            text = f"no scheduler was running until {self.at(back)}"
+        else:
+            text = f"the scheduler was down: last seen at {self.at(seen)}, back at {self.at(back)}"
+        return [Reason("schedulerStopped", text, {"lastSeen": self._local(seen), "backAt": self._local(back)})]
+
+    # --- why a run started, and what became of it --------------------------------------------------------------------
+
+    def _why_started(self, run: RunRecord) -> list[Reason]:
+        previous = self.evidence.run_before(run.started_at)
+        if run.cause == "retry":
+            return [self._retry(run, previous)]
+        if run.cause == "interrupted":
+            return self._restart(run)
+        lateness = self.evidence.lateness(run)
+        reasons = [self._due_at("onTime", run)] if lateness <= PUNCTUAL else self._why_late(run, previous)
+        if previous is not None and previous.outcome == "failure":
+            retry = self.evidence.retry_after(previous)
+            if retry > run.started_at:
+                text = f"the due minute took the place of the retry that was to come at {self.at(retry)}"
+                reasons.append(Reason("retryPreempted", text, {"retryAt": self._local(retry)}))
+        return reasons
+
+    def _why_late(self, run: RunRecord, previous: RunRecord | None) -> list[Reason]:
+        occurrences = self.evidence.served_by(run)
+        earliest = begin(occurrences[0]) if occurrences else run.scheduled_time
+        declaration = self.evidence.declaration_of(run)
+        if declaration is not None and declaration.known_since > earliest:
+            known_since = declaration.known_since
+            text = f"due at {self.at(earliest)}, and declared in that minute, at {self.at(known_since)}"
+            return [Reason("knownOnlySince", text, {"knownSince": self._local(known_since)})]
+        reasons = []
+        if previous is not None and previous.ended_at is not None and previous.ended_at > earliest:
+            text = f"the run of {self.at(previous.started_at)} was under way until {self.at(previous.ended_at)}"
+            reasons.append(Reason("stillRunning", text, self._facts(previous)))
+            earliest = previous.ended_at
+        absence = self._absence(earliest, run.started_at)
+        reasons += absence
+        if len(occurrences) > 1:
+            first, last = self.at(begin(occurrences[0])), self.at(begin(occurrences[-1]))
+            more = "more than " if len(occurrences) >= OCCURRENCES_COUNTED_MAX else ""
+            text = f"one start serves {more}{len(occurrences)} occurrences, from {first} to {last}"
+            reasons.append(Reason("servedOnceForMany", text, {"occurrences": len(occurrences)}))
+        if run.started_at - earliest > 60 * MICROSECONDS and not absence:
+            reasons.append(_no_downtime_on_record())
+        elif not reasons:
+            reasons.append(self._due_at("late", run))
+        return reasons
+
+    def _due_at(self, code: str, run: RunRecord) -> Reason:
+        lateness = _duration(self.evidence.lateness(run))
+        return Reason(code, f"due at {self.at(run.scheduled_time)}, started {lateness} later")
+
+    def _retry(self, run: RunRecord, previous: RunRecord | None) -> Reason:
+        text = f"a retry, due at {self.at(run.scheduled_time)}"
+        if previous is not None and previous.outcome == "failure" and previous.ended_at is not None:
+            delay = between(previous.ended_at, run.scheduled_time)
+            text += f": the run of {self.at(previous.started_at)} had failed at {self.at(previous.ended_at)}, "
+            text += f"and the delay is {delay}"
+        late = self.evidence.lateness(run) // 1000
+        return Reason("retry", text, {"retryAt": self._local(run.scheduled_time), "latenessMs": late})
+
+    def _restart(self, run: RunRecord) -> list[Reason]:
+        cut_short = run.scheduled_time
+        text = f"a crash had cut short the run of {self.at(cut_short)}; this run repeats it"
+        reasons = [Reason("interruptedAndRestarted", text, {"interruptedRunStartedAt": self._local(cut_short)})]
+        arrival = max((each for each in self.evidence.arrivals if each <= run.started_at), default=None)
+        if arrival is not None and arrival > cut_short:
+            reasons += self._absence(cut_short, run.started_at)
+            if run.started_at - arrival >= CRASH_LOOP_DELAY * 1000:
+                text = "it was not the first interruption in a row, so it waited before it started again"
+                reasons.append(Reason("crashLoopDelay", text))
+        return reasons
+
+    def _what_became_of(self, run: RunRecord) -> list[Reason]:
+        facts = self._facts(run)
+        ended = Instant(run.ended_at or run.started_at)
+        if run.outcome == "failure":
+            return [Reason("failed", f"it failed at {self.at(ended)}: {run.error or 'unknown error'}", facts)]
+        if run.outcome == "interrupted":
+            again = next((each for each in self.runs if each.cause == "interrupted" and each.run_id > run.run_id), None)
+            restarted = "" if again is None else f", and started again at {self.at(again.started_at)}"
+            return [Reason("interrupted", f"it was cut short by a crash{restarted}", facts)]
+        if run.outcome == "running":
+            return [Reason("running", "it is still running", facts)]
+        took = between(run.started_at, ended)
+        return [Reason("succeeded", f"it succeeded at {self.at(ended)}, after {took}", facts)]
+
+    # --- single reasons ----------------------------------------------------------------------------------------------
+
+    def _nearest(self, declaration: Declaration, moment: Instant) -> Reason:
+        expression = parse_cron(declaration.expression)
+        before = latest_until(expression, minute_of(Instant(moment - 1), self.zone), self.zone)
+        try:
+            after: Minute | None = next_after(expression, minute_of(moment, self.zone), self.zone)
+        except CronCalculationError:
+            after = None  # the calendar ends in 9999
+        shown = [
+            f"{self.at(begin(minute))} {where}"
+            for where, minute in (("before it", before), ("after it", after))
+            if minute is not None
+        ]
+        facts = {
+            "before": None if before is None else self._local(begin(before)),
+            "after": None if after is None else self._local(begin(after)),
+        }
+        return Reason("nearest", f"nearest due minutes: {', '.join(shown)}", facts)
+
+    def _dropped(self, declaration: Declaration, retired: Instant) -> Reason:
+        when = self.at(retired)
+        successor = next((each for each in self.evidence.declarations if each.known_since == retired), None)
+        if successor is None:
+            return Reason("orphaned", f"it was no longer declared from {when} on; what was owed was dropped")
+        change = f"{declaration.expression!r} became {successor.expression!r}"
+        if declaration.expression == successor.expression:
+            change = f"the retry delay became {stretch(successor.retry_delay_ms / 1000)}"
+        return Reason("overridden", f"it was overridden at {when} ({change}); what was owed was dropped")
+
+    def _not_declared(self) -> Reason:
+        declarations = self.evidence.declarations
+        later = [each.known_since for each in declarations if each.known_since >= self.ends]
+        withdrawn = [at for each in declarations if (at := each.retired_at) is not None and at <= self.begins]
+        if withdrawn:
+            again = f", and was declared again only at {self.at(later[0])}" if later else ""
+            return Reason("orphaned", f"it was no longer declared since {self.at(withdrawn[-1])}{again}")
+        if later:
+            text = f"it was first declared at {self.at(later[0])}"
+            return Reason("knownOnlySince", text, {"knownSince": self._local(later[0])})
+        return Reason("unknownTask", "no declaration of it is on record")
+
+    def _repeated(self) -> Reason:
+        assert self.change is not None
+        clocks = f"clocks go back from {self.change.clock_before:%H:%M} to {self.change.clock_after:%H:%M}"
+        which = "this is the second" if self.wall.fold else "this is the first"
+        text = f"{self.wall:%H:%M} occurs twice on {self.wall:%Y-%m-%d} ({clocks}), and is due the first time only"
+        return Reason("repeatedByDst", f"{text}; {which}")
+
+    def _already_served(self, run: RunRecord) -> Reason:
+        return Reason("alreadyServed", f"already served by the run of {self.at(run.started_at)}", self._facts(run))
+
+    def _waiting_for(self, retry: Instant, it: str = "it was") -> Reason:
+        text = f"{it} waiting for its retry until {self.at(retry)}"
+        return Reason("waitingForRetry", text, {"retryAt": self._local(retry)})
+
+    def _history_trimmed(self) -> Reason | None:
+        complete = self.evidence.history_complete_since
+        if complete is None or complete <= self.begins:
+            return None
+        text = f"history no longer reaches back to this minute: it is complete since {self.at(complete)}"
+        return Reason("historyTrimmed", text, {"completeSince": self._local(complete)})
+
+    # --- moments -----------------------------------------------------------------------------------------------------
+
+    def _facts(self, run: RunRecord) -> dict[str, Any]:
+        return {
+            "runId": run.run_id,
+            "startedAt": self._local(run.started_at),
+            "endedAt": self._local(run.ended_at),
+        }
+
+    def _local(self, instant: Instant | None) -> datetime | None:
+        return None if instant is None else as_datetime(instant, self.zone)
+
+    def at(self, instant: Instant) -> str:
+        """A moment as people read it beside the minute asked about: the date only if it is another day."""
+        when = as_datetime(instant, self.zone)
+        shown = f"{when:%H:%M:%S}" if when.second or when.microsecond else f"{when:%H:%M}"
+        return shown if when.date() == self.wall.date() else f"{when:%Y-%m-%d} {shown}"
+
+
+def _no_downtime_on_record() -> Reason:
+    text = "no downtime is on record for it: all slots were taken, the event loop was blocked, the host slept, "
+    return Reason("noDowntimeOnRecord", text + "its clock was set, or a store fault kept the start from being written")
+
+
+def _duration(microseconds: int) -> str:
+    return stretch(microseconds / MICROSECONDS)
