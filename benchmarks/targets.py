@@ -16,7 +16,7 @@ class Verdict:
     target: str
     measured: str
     met: bool | None
-    headline: bool = False  # also shown in the README
+    headline: bool = False  # one of the four rows that the README shows
 
     @property
     def mark(self) -> str:
@@ -108,7 +108,7 @@ def _against_peers(judge: _Judge) -> Iterator[Verdict]:
         started = figures.of(peer, "started")
         cut = started is not None and started.low < tasks
         what = name if tasks == size.compared[-1] else f"{name}; {tasks:,} tasks each"
-        yield judge.at_least(section, what, bound, ratio, peer, ours, headline=True, lower_bound=cut)
+        yield judge.at_least(section, what, bound, ratio, peer, ours, headline=name == DURABLE[0][0], lower_bound=cut)
     tasks = size.compared[-1]
     ours = f"duly {tasks}"
     for name, bound, figure, note in NOTHING_ON_DISK:
@@ -118,7 +118,7 @@ def _against_peers(judge: _Judge) -> Iterator[Verdict]:
         if started is not None and started.low < tasks:
             note += f", from the first {started.low:,.0f} of {tasks:,}"
         what = f"{name}, nothing on disk{note}"
-        yield judge.at_least(section, what, bound, ratio, peer, ours, headline=True)
+        yield judge.at_least(section, what, bound, ratio, peer, ours, headline=name == "schedule")
 
 
 def _large_ticks(judge: _Judge) -> Iterator[Verdict]:
@@ -136,7 +136,7 @@ def _large_ticks(judge: _Judge) -> Iterator[Verdict]:
         key = f"tick {large} on {version}"
         last = figures.of(key, "last_start_s")
         what = f"last start, {large:,} tasks, Python {version}"
-        yield judge.at_most(section, what, bound, "s", last, key, headline=True)
+        yield judge.at_most(section, what, bound, "s", last, key)
     for tasks in (middle, large):
         key = f"tick {tasks}"
         first = figures.of(key, "first_start_s")
@@ -164,7 +164,7 @@ def _initialize(judge: _Judge) -> Iterator[Verdict]:
     section = "`initialize`"
     for what, name, bound in (("cold", "cold_s", 8.0), ("warm", "warm_s", 4.0)):
         figure = figures.of(key, name)
-        yield judge.at_most(section, f"{what}, {size.large:,} tasks", bound, "s", figure, key, headline=True)
+        yield judge.at_most(section, f"{what}, {size.large:,} tasks", bound, "s", figure, key)
     tasks = size.compared[-1]
     ours = f"duly initialize {tasks}"
     for name, least in (("APScheduler 3, SQLite", 400), ("APScheduler 3, memory", 30)):
@@ -181,7 +181,7 @@ def _quiet(judge: _Judge) -> Iterator[Verdict]:
         ("wake-ups", "wake_ups_a_minute", 1, "a minute"),
         ("files written (database, WAL)", "files_written", 0, ""),
     ):
-        yield judge.at_most(section, what, bound, unit, figures.of("idle", name), "idle", headline=bound == 5)
+        yield judge.at_most(section, what, bound, unit, figures.of("idle", name), "idle")
     section = f"one due task among {size.large:,}"
     late = figures.of("one due", "late_ms")
     yield judge.at_most(section, "start after the boundary", 5, "ms", late, "one due", headline=True)
@@ -203,7 +203,7 @@ def _costs(judge: _Judge) -> Iterator[Verdict]:
     section = "what a run costs"
     over = figures.of("overhead", "overhead_us_a_run")
     what = "event loop's thread, beyond a bare `create_task`"
-    yield judge.at_most(section, what, 3, "µs", over, "overhead", headline=True)
+    yield judge.at_most(section, what, 3, "µs", over, "overhead")
     bare = figures.of("overhead", "bare_us_a_task")
     yield judge.stated(section, "a bare `create_task`", bare, "µs", "overhead")
     key = "overhead uncollected"
@@ -214,7 +214,7 @@ def _costs(judge: _Judge) -> Iterator[Verdict]:
     section = "memory"
     held = figures.of("memory", "bytes_a_task")
     what = f"beyond the caller's registrations, {size.large:,} tasks"
-    yield judge.at_most(section, what, 300, "bytes a task", held, "memory", headline=True)
+    yield judge.at_most(section, what, 300, "bytes a task", held, "memory")
     grown = figures.of("growth", "grown_kb")
     # A byte a run would be growth; what a dictionary or the allocator rounds up to is not.
     what = f"left behind by {size.growth_runs:,} runs"
@@ -227,7 +227,7 @@ def _costs(judge: _Judge) -> Iterator[Verdict]:
             if phase == "initialize" and note:
                 continue
             worst = figures.of(key, f"{phase}_blocked_max_ms")
-            yield judge.at_most(section, f"during {phase}{note}", 20, "ms", worst, key, headline=not note)
+            yield judge.at_most(section, f"during {phase}{note}", 20, "ms", worst, key)
             pause = figures.of(key, f"{phase}_collector_ms")
             yield judge.stated(section, f"longest collector pause during {phase}{note}", pause, "ms", key)
     noise = figures.of("canary", "noise_blocked_max_ms")
@@ -254,7 +254,7 @@ def _cron(judge: _Judge) -> Iterator[Verdict]:
             ]
             least = min(ratios, default=None, key=lambda each: each[0])
             what = f"{library} ÷ `{call}`" + (f", at `{least[2]}`" if least else "")
-            yield judge.at_least(section, what, bound, least[1] if least else None, "cron", headline=True)
+            yield judge.at_least(section, what, bound, least[1] if least else None, "cron")
     for library in ("cronsim", "croniter"):
         ratio = _cron_ratio(figures, SPARSE, library, "next_us")
         yield judge.at_least(section, f"{library} ÷ `next_after` of the sparse `{SPARSE}`", 20, ratio, "cron")

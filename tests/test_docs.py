@@ -1,6 +1,5 @@
 """The documentation's examples run, and what it points at exists."""
 
-import asyncio
 import contextlib
 import os
 import re
@@ -33,7 +32,7 @@ def start(code: str, folder: Path) -> Iterator["subprocess.Popen[str]"]:
     process = subprocess.Popen(
         [sys.executable, "-W", "error", "example.py"],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYTHONUNBUFFERED": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -58,19 +57,28 @@ def test_an_example_runs(code: str, tmp_path: Path) -> None:
     assert process.returncode == 0, errors
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: signal.Signals(number).name)
 @pytest.mark.parametrize("code", [each for each in EXAMPLES if ".wait()\n" in str(each.values[0])])
-async def test_an_example_that_serves_stops_at_ctrl_c(code: str, tmp_path: Path) -> None:
-    """The first example of the README: it holds its store while it runs, and lets go of it when interrupted."""
+def test_an_example_that_serves_prints_at_once_and_stops_cleanly(code: str, number: int, tmp_path: Path) -> None:
+    """The first program of the README: a line at once, then a signal; no traceback, exit code 0, the store is free."""
     with start(code, tmp_path) as process:
-        lock = tmp_path / "state.db.lock"
-        while not (lock.exists() and lock.read_text() and (tmp_path / "state.db").exists()):
-            assert process.poll() is None, process.communicate()
-            await asyncio.sleep(0.01)
-        process.send_signal(signal.SIGINT)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "still here\n"
+        assert (tmp_path / "state.db.lock").read_text() != ""
+        process.send_signal(number)
         _, errors = process.communicate(timeout=60)
-    assert "KeyboardInterrupt" in errors
-    assert "Error:" not in errors
-    assert lock.read_text() == ""
+    assert (process.returncode, errors) == (0, "")
+    assert (tmp_path / "state.db.lock").read_text() == ""
+
+
+def test_the_first_screen_of_the_readme_is_complete() -> None:
+    """What it is, a `kill -9` and an `explain`, and a line for each scheduler that people come from."""
+    first = (ROOT / "README.md").read_text().split("\n## ")[0]
+    assert len(first.splitlines()) <= 40
+    assert "kill -9" in first
+    assert "$ duly explain" in first
+    coming_from = re.findall(r"^\| ([\w ]+) \| .{20,}\|$", first, re.MULTILINE)
+    assert coming_from == ["cron", "APScheduler", "Celery beat", "schedule", "Kubernetes CronJob"]
 
 
 @pytest.mark.slow

@@ -29,6 +29,7 @@ from duly.testing import SimulatedHost
 from tests.cli.program import PATIENCE_SECONDS, ROOT, Service, Terminal, environment
 
 ZONE = "Europe/Berlin"
+SHORT_RUN_SECONDS = 2.0
 PAGES = (ROOT / "README.md", ROOT / "docs" / "commands.md", ROOT / "docs" / "formal.md")
 _BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -85,6 +86,20 @@ registrations = [
     ("report", "0 9 * * 1-5", nothing, timedelta(minutes=5)),
 ]
 """
+_BACKUP = """import asyncio
+from datetime import timedelta
+from pathlib import Path
+
+
+async def backup() -> None:
+    begun = Path("begun")
+    takes = 0.1 if begun.exists() else 3600
+    begun.touch()
+    await asyncio.sleep(takes)
+
+
+registrations = [("backup", "* * * * *", backup, timedelta(minutes=5))]
+"""
 _CRONTAB = """MAILTO=root
 */15 * * * *     /usr/local/bin/poll --fast
 30 2 * * mon-fri cd /srv/app && ./backup.sh
@@ -131,6 +146,13 @@ def a_scheduler_that_was_killed(folder: Path) -> Iterator[None]:
     """In the middle of a run."""
     with a_mirror_that_runs(folder):
         pass
+    yield
+
+
+@contextlib.contextmanager
+def a_backup_to_be_killed(folder: Path) -> Iterator[None]:
+    """A task whose first run does not end in time, and whose second one does."""
+    (folder / "tasks.py").write_text(_BACKUP)
     yield
 
 
@@ -201,6 +223,8 @@ _STAGES: dict[str, Stage] = {
 
 def stage_of(block: str) -> Stage:
     """What a block is replayed on: chosen by its first command, and by what it shows."""
+    if "kill -9" in block:
+        return a_backup_to_be_killed
     if "ended without stopping" in block:
         return a_scheduler_that_was_killed
     found = re.search(r"duly (\w+)", block)
@@ -244,11 +268,16 @@ def replay(block: Block, folder: Path) -> list[Step]:
     """The same commands again, and what they print now."""
     code = 0
     steps: list[Step] = []
+    background: list[subprocess.Popen[bytes]] = []
     with contextlib.ExitStack() as stack:
         stack.enter_context(stage_of(block.text)(folder))
         for command, _ in block.steps:
             if command.endswith("&"):
-                stack.enter_context(_in_background(command, folder))
+                background.append(stack.enter_context(_in_background(command, folder)))
+                code, said = 0, ""
+            elif command.startswith("kill -9 %1"):
+                background[0].kill()
+                background[0].wait()
                 code, said = 0, ""
             elif command.startswith("duly run"):
                 code, said = _until_ctrl_c(command, folder)
@@ -286,15 +315,19 @@ def _until_ctrl_c(command: str, folder: Path) -> tuple[int, str]:
 
 
 @contextlib.contextmanager
-def _in_background(command: str, folder: Path) -> Iterator[None]:
-    """`duly run ... > FILE &`: until it has said a few things, and then until the end of the session."""
+def _in_background(command: str, folder: Path) -> Iterator["subprocess.Popen[bytes]"]:
+    """`duly run ... > FILE &`: until a run has started, and ended if it is a short one; then until the session ends."""
     log = folder / command.split(">")[1].strip(" &")
+    log.unlink(missing_ok=True)
     with subprocess.Popen(["/bin/sh", "-c", f"exec {command[:-1]}"], cwd=folder, env=_environment()) as process:
         try:
-            while not log.exists() or log.read_text().count("\n") < 8:
+            while not log.exists() or "TaskRunStarted" not in log.read_text():
                 assert process.poll() is None
                 time.sleep(0.02)
-            yield
+            patience = time.monotonic() + SHORT_RUN_SECONDS
+            while "TaskRunCompleted" not in log.read_text() and time.monotonic() < patience:
+                time.sleep(0.02)
+            yield process
         finally:
             process.terminate()
 
