@@ -6,13 +6,13 @@ from datetime import UTC, tzinfo
 
 from duly.core.agenda import Agenda, Slots, decide
 from duly.core.moments import Instant
-from duly.core.registration import Kind
+from duly.core.registration import RunsOn
 from duly.core.steps import finish
 from duly.core.task import AwaitingRetry, Running, Start, Task, fail, newly_declared, succeed
 from tests.core.helpers import SECOND, at, minute, task
 
 NOON = at("2025-06-15T12:00")
-LOOP, THREAD = Kind.LOOP, Kind.THREAD
+LOOP, THREAD = RunsOn.LOOP, RunsOn.THREAD
 
 
 def agenda_of(*tasks: Task, now: Instant = NOON, zone: tzinfo = UTC) -> Agenda:
@@ -23,16 +23,16 @@ def agenda_of(*tasks: Task, now: Instant = NOON, zone: tzinfo = UTC) -> Agenda:
 
 
 def fresh(
-    name: str, cron: str = "* * * * *", *, kind: Kind = LOOP, since: str = "12:00", delay_ms: int = 5_000
+    name: str, cron: str = "* * * * *", *, runs_on: RunsOn = LOOP, since: str = "12:00", delay_ms: int = 5_000
 ) -> Task:
     """A task that was declared at a time of 15 June 2025."""
-    return task(name, cron, newly_declared(minute(f"2025-06-15T{since}")), kind=kind, delay_ms=delay_ms)
+    return task(name, cron, newly_declared(minute(f"2025-06-15T{since}")), runs_on=runs_on, delay_ms=delay_ms)
 
 
-def retrying(name: str, when: str, cron: str = "0 3 * * *", *, kind: Kind = LOOP) -> Task:
+def retrying(name: str, when: str, cron: str = "0 3 * * *", *, runs_on: RunsOn = LOOP) -> Task:
     """A task that failed earlier today and is to be retried."""
     served, tried = minute("2025-06-15T11:58"), at("2025-06-15T11:58")
-    return task(name, cron, AwaitingRetry(served, tried, None, tried, at(f"2025-06-15T{when}"), 1), kind=kind)
+    return task(name, cron, AwaitingRetry(served, tried, None, tried, at(f"2025-06-15T{when}"), 1), runs_on=runs_on)
 
 
 def serve(agenda: Agenda, now: Instant, slots: Slots = Slots(), *, limit: int = 1_000) -> list[Start]:  # noqa: B008
@@ -40,7 +40,7 @@ def serve(agenda: Agenda, now: Instant, slots: Slots = Slots(), *, limit: int = 
     started: list[Start] = []
     while True:
         finish(agenda.queue_due(now))
-        used = Counter(start.task.kind for start in started)
+        used = Counter(start.task.runs_on for start in started)
         left = Slots(
             None if slots.total is None else slots.total - len(started),
             None if slots.threads is None else slots.threads - used[THREAD],

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from duly.core.cron import parse_cron
 from duly.core.moments import MICROSECONDS, Delay, Instant, Minute, instant_of
 from duly.core.record import EqualRows, StoredTask, read_equal
-from duly.core.registration import Callback, Kind
+from duly.core.registration import Callback, RunsOn
 from duly.core.task import AwaitingRetry, AwaitingRun, Interrupted, Running, Task, TaskState, Withdrawn
 
 BERLIN: Final = ZoneInfo("Europe/Berlin")
@@ -42,13 +42,13 @@ def task(
     cron: str,
     state: TaskState,
     *,
-    kind: Kind = Kind.LOOP,
+    runs_on: RunsOn = RunsOn.LOOP,
     delay_ms: int = 5_000,
     generation: int = 1,
 ) -> Task:
     """A declared task in a state."""
-    callback: Callback = on_the_loop if kind is Kind.LOOP else in_a_thread
-    return Task(generation, name, parse_cron(cron), Delay(delay_ms), state, callback, kind)
+    callback: Callback = on_the_loop if runs_on is RunsOn.LOOP else in_a_thread
+    return Task(generation, name, parse_cron(cron), Delay(delay_ms), state, callback, runs_on)
 
 
 # --- strategies ------------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from tests.core.helpers import BERLIN, MINUTE, at, minute, task
 
 def test_the_same_agenda_at_the_same_moment_gives_the_same_decision() -> None:
     """Architecture: `decide` only reads; the agenda changes only after the commit."""
-    agenda = agenda_of(fresh("a"), fresh("b", kind=THREAD), retrying("c", "11:59:30"), retrying("d", "12:00:01"))
+    agenda = agenda_of(fresh("a"), fresh("b", runs_on=THREAD), retrying("c", "11:59:30"), retrying("d", "12:00:01"))
     finish(agenda.queue_due(NOON))
     first = decide(agenda, NOON, Slots(), limit=10, first_run=1)
     second = decide(agenda, NOON, Slots(), limit=10, first_run=1)

@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from duly.core.agenda import Agenda, Slots, decide
 from duly.core.moments import Instant, Minute, as_datetime, begin, minute_of
-from duly.core.registration import Kind
+from duly.core.registration import RunsOn
 from duly.core.steps import finish
 from duly.core.task import (
     AwaitingRetry,
@@ -51,14 +51,14 @@ class AskingEverybody(RuleBasedStateMachine):
 
     @rule(
         crons=st.lists(st.sampled_from(CRONS), min_size=1, max_size=4),
-        kind=st.sampled_from(Kind),
+        runs_on=st.sampled_from(RunsOn),
         delay=st.sampled_from([0, 5_000, 90_000, 7_200_000]),
         served=st.none() | st.integers(0, 120),
         retry=st.none() | st.integers(-300, 300),
         resume=st.none() | st.integers(-300, 120),
     )
     def enter(
-        self, crons: list[str], kind: Kind, delay: int, served: int | None, retry: int | None, resume: int | None
+        self, crons: list[str], runs_on: RunsOn, delay: int, served: int | None, retry: int | None, resume: int | None
     ) -> None:
         this = minute_of(self.now, self.zone)
         state: TaskState = newly_declared(this)
@@ -73,7 +73,7 @@ class AskingEverybody(RuleBasedStateMachine):
                 state = Interrupted(mark, begun, None, begun, None, 1, 1, Instant(self.now + resume * SECOND))
             elif delay == 0:
                 state = Interrupted(mark, begun, None, begun, ripe, 1, 1, None)
-        self._enter([task("", cron, state, kind=kind, delay_ms=delay) for cron in crons])
+        self._enter([task("", cron, state, runs_on=runs_on, delay_ms=delay) for cron in crons])
 
     def _enter(self, tasks: list[Task]) -> None:
         for each in tasks:
@@ -92,8 +92,8 @@ class AskingEverybody(RuleBasedStateMachine):
     @rule(data=st.data())
     def move(self, data: st.DataObject) -> None:
         chosen = data.draw(st.lists(st.sampled_from(sorted(self.tasks)), unique=True, max_size=3))
-        moves = [(self.tasks[name], THREAD if self.tasks[name].kind is LOOP else LOOP) for name in chosen]
-        self.agenda.change_kind(moves, self.now)
+        moves = [(self.tasks[name], THREAD if self.tasks[name].runs_on is LOOP else LOOP) for name in chosen]
+        self.agenda.change_queue(moves, self.now)
 
     @precondition(lambda self: any(isinstance(each.state, Running) for each in self.tasks.values()))
     @rule(data=st.data(), failed=st.booleans())
@@ -153,7 +153,7 @@ class AskingEverybody(RuleBasedStateMachine):
 
     # What is expected.
 
-    def owing(self) -> list[tuple[Instant, Kind]]:
+    def owing(self) -> list[tuple[Instant, RunsOn]]:
         """Since when each task owes something, by asking all of them, minute by minute."""
         this = minute_of(self.now, self.zone)
         found = []
@@ -161,21 +161,21 @@ class AskingEverybody(RuleBasedStateMachine):
             owed = occurrences(each, this, self.zone)
             grounds = grounds_for(each.state, owed, self.now, this)
             if grounds is not None:
-                found.append((grounds.owed_since, each.kind))
+                found.append((grounds.owed_since, each.runs_on))
         return sorted(found, key=lambda one: one[0])
 
-    def brute_force(self, slots: Slots) -> list[tuple[Instant, Kind]]:
-        """Longest owed first, while there are slots of its kind."""
-        chosen: list[tuple[Instant, Kind]] = []
+    def brute_force(self, slots: Slots) -> list[tuple[Instant, RunsOn]]:
+        """Longest owed first, while there are slots of its runs_on."""
+        chosen: list[tuple[Instant, RunsOn]] = []
         threads = 0
-        for since, kind in self.owing():
+        for since, runs_on in self.owing():
             if slots.total is not None and len(chosen) >= slots.total:
                 break
-            if kind is THREAD:
+            if runs_on is THREAD:
                 if slots.threads is not None and threads >= slots.threads:
                     continue
                 threads += 1
-            chosen.append((since, kind))
+            chosen.append((since, runs_on))
         return chosen
 
     @invariant()

@@ -71,7 +71,7 @@ def test_after_a_step_back_the_longest_owed_still_comes_first() -> None:
 
 def test_a_rebuild_keeps_everybody_and_all_that_is_owed() -> None:
     """SPEC 2.5: stepping back does not lose what waited for a slot."""
-    agenda = agenda_of(fresh("a"), fresh("b", kind=THREAD), retrying("c", "11:59:00"), retrying("d", "12:00:40"))
+    agenda = agenda_of(fresh("a"), fresh("b", runs_on=THREAD), retrying("c", "11:59:00"), retrying("d", "12:00:40"))
     serve(agenda, after(30), Slots(0))
     finish(agenda.rebuild(after(20)))
     assert agenda.size == 4

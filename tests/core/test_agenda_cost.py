@@ -96,7 +96,7 @@ def test_an_end_costs_the_same_however_many_tasks_there_are(counted: Counter[str
 def test_those_who_left_cost_nothing_any_more(counted: Counter[str]) -> None:
     """SPEC 5.1: orphaned tasks are gone."""
     agenda = agenda_of(
-        a := fresh("a", "5 12 * * *"), b := fresh("b", "5 12 * * *", kind=THREAD), fresh("c", "0 3 * * *")
+        a := fresh("a", "5 12 * * *"), b := fresh("b", "5 12 * * *", runs_on=THREAD), fresh("c", "0 3 * * *")
     )
     finish(agenda.leave([a, b]))
     counted.clear()

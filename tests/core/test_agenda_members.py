@@ -3,7 +3,7 @@
 import pytest
 
 from duly.core.agenda import Slots
-from duly.core.registration import Kind
+from duly.core.registration import RunsOn
 from duly.core.steps import finish
 from duly.core.task import AwaitingRun, Withdrawn
 from tests.core.agendas import LOOP, NOON, THREAD, after, agenda_of, end, fresh, names, retrying, serve
@@ -11,7 +11,7 @@ from tests.core.helpers import at, minute, task
 
 
 def test_the_agenda_knows_who_is_in_it() -> None:
-    agenda = agenda_of(a := fresh("a"), b := fresh("b", "0 3 * * *", kind=THREAD))
+    agenda = agenda_of(a := fresh("a"), b := fresh("b", "0 3 * * *", runs_on=THREAD))
     assert (agenda.size, set(agenda.tasks())) == (2, {a, b})
     finish(agenda.leave([a]))
     assert (agenda.size, set(agenda.tasks())) == (1, {b})
@@ -55,8 +55,8 @@ def test_who_moves_while_no_slot_is_free_is_due_at_the_next_minute() -> None:
     agenda = agenda_of(a := fresh("a"), fresh("b"), now=after(-5))
     assert serve(agenda, NOON, Slots(0)) == []
     a.state = AwaitingRun(minute("2025-06-15T12:00"))
-    agenda.change_kind([(a, THREAD)], after(10))
-    agenda.change_kind([(a, LOOP)], after(11))
+    agenda.change_queue([(a, THREAD)], after(10))
+    agenda.change_queue([(a, LOOP)], after(11))
     assert serve(agenda, after(60), Slots(0)) == []
     assert names(serve(agenda, after(70))) == ["b", "a"]
 
@@ -65,7 +65,7 @@ def test_who_enters_after_another_moved_is_due_though_no_slot_was_free_meanwhile
     """SPEC 3.10: the wave that waits since the minute before does not know the newcomer."""
     agenda = agenda_of(a := fresh("a"), fresh("b"), now=after(-5))
     assert serve(agenda, NOON, Slots(0)) == []
-    agenda.change_kind([(a, THREAD)], after(10))
+    agenda.change_queue([(a, THREAD)], after(10))
     finish(agenda.enter([task("c", "* * * * *", AwaitingRun(minute("2025-06-15T12:00")))], after(20)))
     assert serve(agenda, after(60), Slots(0)) == []
     assert names(serve(agenda, after(70), Slots(None, 0))) == ["b", "c"]
@@ -81,7 +81,7 @@ def test_a_group_whose_tasks_all_left_is_forgotten_and_can_come_back() -> None:
 
 
 def test_both_kinds_of_one_group_can_leave_together() -> None:
-    agenda = agenda_of(a := fresh("a"), b := fresh("b", kind=THREAD), c := fresh("c"))
+    agenda = agenda_of(a := fresh("a"), b := fresh("b", runs_on=THREAD), c := fresh("c"))
     finish(agenda.leave([a, b, c]))
     assert agenda.size == 0
     assert serve(agenda, after(60)) == []
@@ -123,15 +123,15 @@ def test_whoever_waits_for_a_predecessor_starts_when_that_has_ended(in_one_state
     assert (start.task, start.grounds.owed_since) == (a, NOON)
 
 
-@pytest.mark.parametrize("kind", Kind)
-def test_a_task_whose_callback_moved_elsewhere_starts_there(kind: Kind) -> None:
+@pytest.mark.parametrize("runs_on", RunsOn)
+def test_a_task_whose_callback_moved_elsewhere_starts_there(runs_on: RunsOn) -> None:
     """SPEC 4.2: the newest callbacks are used from the next start on, on the loop or in a thread."""
-    other = THREAD if kind is LOOP else LOOP
-    agenda = agenda_of(a := fresh("a", kind=kind), fresh("b", kind=kind))
-    agenda.change_kind([(a, other)], NOON)
-    assert a.kind is other
+    other = THREAD if runs_on is LOOP else LOOP
+    agenda = agenda_of(a := fresh("a", runs_on=runs_on), fresh("b", runs_on=runs_on))
+    agenda.change_queue([(a, other)], NOON)
+    assert a.runs_on is other
     started = serve(agenda, NOON, Slots(None, 0))
-    assert names(started) == (["b"] if kind is LOOP else ["a"])
+    assert names(started) == (["b"] if runs_on is LOOP else ["a"])
     assert len(serve(agenda, NOON, Slots(None, 1))) == 1
     assert serve(agenda, after(10)) == []
 
@@ -139,23 +139,23 @@ def test_a_task_whose_callback_moved_elsewhere_starts_there(kind: Kind) -> None:
 def test_a_task_whose_callback_moved_elsewhere_does_not_start_where_it_was() -> None:
     """SPEC 3.10: the wave that waits there was formed before, and knows nobody else."""
     agenda = agenda_of(a := fresh("a"))
-    agenda.change_kind([(a, THREAD)], NOON)
+    agenda.change_queue([(a, THREAD)], NOON)
     assert serve(agenda, NOON, Slots(None, 0)) == []
     assert names(serve(agenda, NOON, Slots(None, 1))) == ["a"]
 
 
 def test_a_ripe_retry_moves_with_its_task() -> None:
-    """SPEC 4.6: nothing owed is forgotten, also what waited for a slot of the other kind."""
-    agenda = agenda_of(a := retrying("a", "11:59", kind=THREAD))
+    """SPEC 4.6: nothing owed is forgotten, also what waited for a slot of the other runs_on."""
+    agenda = agenda_of(a := retrying("a", "11:59", runs_on=THREAD))
     assert serve(agenda, NOON, Slots(None, 0)) == []
-    agenda.change_kind([(a, LOOP)], NOON)
+    agenda.change_queue([(a, LOOP)], NOON)
     assert names(serve(agenda, NOON, Slots(None, 0))) == ["a"]
 
 
 def test_a_task_that_moved_is_due_at_its_next_minute_too() -> None:
     agenda = agenda_of(a := fresh("a", "5 12 * * *"), fresh("b", "5 12 * * *"))
-    agenda.change_kind([(a, THREAD)], after(10))
+    agenda.change_queue([(a, THREAD)], after(10))
     assert sorted(names(serve(agenda, after(300)))) == ["a", "b"]
     end(agenda, a, after(301))
-    agenda.change_kind([(a, LOOP)], after(302))
+    agenda.change_queue([(a, LOOP)], after(302))
     assert names(serve(agenda, at("2025-06-16T12:05:00"))) == ["a"]

@@ -3,7 +3,7 @@
 import pytest
 
 from duly.core.agenda import Slots, decide
-from duly.core.registration import Kind
+from duly.core.registration import RunsOn
 from duly.core.steps import finish
 from duly.core.task import AwaitingRetry, AwaitingRun
 from tests.core.agendas import LOOP, NOON, THREAD, after, agenda_of, end, fresh, names, retrying, serve
@@ -27,8 +27,8 @@ def test_slots_bound_what_starts_and_the_rest_stays_owed() -> None:
 
 
 def test_threads_have_slots_of_their_own() -> None:
-    """SPEC 3.10: a start is committed only when a slot of its kind is free."""
-    agenda = agenda_of(*(fresh(f"{kind.value}{n}", kind=kind) for n in range(3) for kind in Kind))
+    """SPEC 3.10: a start is committed only when a slot of its runs_on is free."""
+    agenda = agenda_of(*(fresh(f"{runs_on.value}{n}", runs_on=runs_on) for n in range(3) for runs_on in RunsOn))
     assert names(serve(agenda, NOON, Slots(None, 1))) == ["loop0", "loop1", "loop2", "thread0"]
     assert serve(agenda, after(1), Slots(None, 0)) == []
     assert names(serve(agenda, after(1), Slots(None, 5))) == ["thread1", "thread2"]
@@ -38,7 +38,7 @@ def test_slots_of_threads_are_counted_over_all_that_one_decision_starts() -> Non
     """SPEC 3.10: whatever starts on the loop before them, and in however many waves they come."""
     agenda = agenda_of(
         *(retrying(f"r{n}", "11:59:10") for n in range(2)),
-        *(fresh(f"{cron[0]}{n}", cron, kind=THREAD) for cron in ("* * * * *", "0 12 * * *") for n in range(3)),
+        *(fresh(f"{cron[0]}{n}", cron, runs_on=THREAD) for cron in ("* * * * *", "0 12 * * *") for n in range(3)),
     )
     finish(agenda.queue_due(NOON))
     decision = decide(agenda, NOON, Slots(None, 4), limit=100, first_run=1)
@@ -46,13 +46,13 @@ def test_slots_of_threads_are_counted_over_all_that_one_decision_starts() -> Non
 
 
 def test_the_longest_owed_comes_first_across_kinds() -> None:
-    """SPEC 3.10: with one slot for all, age decides, whatever the kind."""
+    """SPEC 3.10: with one slot for all, age decides, whatever the runs_on."""
     agenda = agenda_of(
-        retrying("r1", "11:59:10", kind=THREAD),
-        retrying("r2", "11:59:20", kind=LOOP),
-        retrying("r3", "11:59:30", kind=THREAD),
-        fresh("due", kind=LOOP),
-        task("old", "* * * * *", AwaitingRun(minute("2025-06-15T11:00")), kind=THREAD),
+        retrying("r1", "11:59:10", runs_on=THREAD),
+        retrying("r2", "11:59:20", runs_on=LOOP),
+        retrying("r3", "11:59:30", runs_on=THREAD),
+        fresh("due", runs_on=LOOP),
+        task("old", "* * * * *", AwaitingRun(minute("2025-06-15T11:00")), runs_on=THREAD),
     )
     order = [names(serve(agenda, NOON, Slots(1, 1))) for _ in range(5)]
     assert order == [["old"], ["r1"], ["r2"], ["r3"], ["due"]]
@@ -68,7 +68,7 @@ def test_the_longest_owed_comes_first_among_many_waves(limit: int) -> None:
 
 def test_a_kind_without_slots_does_not_hold_up_the_other() -> None:
     """SPEC 3.10: blocking work that fills its threads leaves the event loop free."""
-    agenda = agenda_of(retrying("blocked", "11:59:10", kind=THREAD), fresh("free", kind=LOOP))
+    agenda = agenda_of(retrying("blocked", "11:59:10", runs_on=THREAD), fresh("free", runs_on=LOOP))
     assert names(serve(agenda, NOON, Slots(5, 0))) == ["free"]
     assert names(serve(agenda, after(1), Slots(5, 1))) == ["blocked"]
 
@@ -95,11 +95,11 @@ def test_a_decision_ends_before_those_who_are_owed_for_less_long_than_one_it_put
     finish(agenda.queue_due(after(90)))
     decision = decide(agenda, after(90), Slots(), limit=10, first_run=2)
     assert names(decision.starts.singles()) == ["waits"]  # early is owed since 12:01 only, and late still less long
-    assert decision.cut_short
+    assert decision.stopped_early
     agenda.apply(decision, decision.starts)
     decision = decide(agenda, after(90), Slots(), limit=10, first_run=3)
     assert names(decision.starts.singles()) == ["early", "late"]
-    assert not decision.cut_short
+    assert not decision.stopped_early
 
 
 def test_a_task_that_was_served_while_two_of_its_waves_waited_starts_once() -> None:
@@ -127,11 +127,11 @@ def test_several_waves_of_one_group_wait_in_line() -> None:
 
 def test_a_wave_that_nobody_has_touched_is_not_queued_twice() -> None:
     """Cost: minutes that pass while no slot is free do not pile up."""
-    agenda = agenda_of(*(fresh(f"t{n}", "* * * * *", kind=THREAD) for n in range(10)))
+    agenda = agenda_of(*(fresh(f"t{n}", "* * * * *", runs_on=THREAD) for n in range(10)))
     serve(agenda, NOON, Slots(None, 1))
     for n in range(1, 500):
         assert serve(agenda, after(60 * n), Slots(None, 0)) == []
-    assert sum(1 for _ in agenda.in_order(THREAD)) <= 2
+    assert sum(1 for _ in agenda.due_lists(THREAD)) <= 2
 
 
 def test_a_task_in_several_waves_starts_once() -> None:

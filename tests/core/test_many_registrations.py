@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from duly.core import registration
-from duly.core.registration import Kind, Registration, read_registrations
+from duly.core.registration import Registration, RunsOn, read_registrations
 from duly.core.steps import STEP_TASKS, finish
 from duly.errors import (
     CronExpressionInvalidError,
@@ -55,8 +55,8 @@ def test_checked_registrations_are_kept_in_columns() -> None:
     items = [(f"t{n}", "* * * * *", on_the_loop, timedelta(seconds=n)) for n in range(4)]
     checked = finish(read_registrations(items))
     singles = list(checked.singles())
-    assert [(each.name, each.delay, each.kind) for each in singles] == [
-        (f"t{n}", 1_000 * n, Kind.LOOP) for n in range(4)
+    assert [(each.name, each.delay, each.runs_on) for each in singles] == [
+        (f"t{n}", 1_000 * n, RunsOn.LOOP) for n in range(4)
     ]
     assert checked.count == 4
     assert [checked.single(index) for index in range(4)] == singles

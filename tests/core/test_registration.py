@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duly.core.registration import Kind, Registration, kind_of, read_registrations, snapshot
+from duly.core.registration import Registration, RunsOn, read_registrations, snapshot, where_it_runs
 from duly.core.steps import finish
 from duly.errors import (
     CronExpressionInvalidError,
@@ -105,7 +105,7 @@ def test_a_registration_is_a_tuple_or_list_of_four(item: object) -> None:
     assert registration.name == "a"
     assert registration.expression.text == "* * * * *"
     assert registration.callback is on_the_loop
-    assert registration.kind is Kind.LOOP
+    assert registration.runs_on is RunsOn.LOOP
     assert registration.delay == 300_000
 
 
@@ -418,38 +418,40 @@ if sys.version_info >= (3, 12):  # the standard way to say that a plain function
 @pytest.mark.parametrize(
     ("callback", "expected"),
     [
-        *((callback, Kind.LOOP) for callback in MARKED),
-        (on_the_loop, Kind.LOOP),
-        (partial(takes_two, 1, 2), Kind.LOOP),
-        (partial(partial(takes_two, 1), 2), Kind.LOOP),
-        (Worker().run, Kind.LOOP),
-        (partial(Worker().run), Kind.LOOP),
-        (Worker.of_class, Kind.LOOP),
-        (Worker.static, Kind.LOOP),
-        (AsyncCallable(), Kind.LOOP),
-        (InheritedAsyncCallable(), Kind.LOOP),
-        (partial(AsyncCallable()), Kind.LOOP),
-        (AsyncMock(), Kind.LOOP),
-        (in_a_thread, Kind.THREAD),
-        (lambda: None, Kind.THREAD),
-        (partial(in_a_thread), Kind.THREAD),
-        (Worker().block, Kind.THREAD),
-        (BlockingCallable(), Kind.THREAD),
-        (AsyncCallable, Kind.THREAD),  # the class: calling it makes an object, not a coroutine
-        (print, Kind.THREAD),
-        (hands_back_an_awaitable, Kind.THREAD),
-        (wraps(on_the_loop), Kind.THREAD),
+        *((callback, RunsOn.LOOP) for callback in MARKED),
+        (on_the_loop, RunsOn.LOOP),
+        (partial(takes_two, 1, 2), RunsOn.LOOP),
+        (partial(partial(takes_two, 1), 2), RunsOn.LOOP),
+        (Worker().run, RunsOn.LOOP),
+        (partial(Worker().run), RunsOn.LOOP),
+        (Worker.of_class, RunsOn.LOOP),
+        (Worker.static, RunsOn.LOOP),
+        (AsyncCallable(), RunsOn.LOOP),
+        (InheritedAsyncCallable(), RunsOn.LOOP),
+        (partial(AsyncCallable()), RunsOn.LOOP),
+        (AsyncMock(), RunsOn.LOOP),
+        (in_a_thread, RunsOn.THREAD),
+        (lambda: None, RunsOn.THREAD),
+        (partial(in_a_thread), RunsOn.THREAD),
+        (Worker().block, RunsOn.THREAD),
+        (BlockingCallable(), RunsOn.THREAD),
+        (AsyncCallable, RunsOn.THREAD),  # the class: calling it makes an object, not a coroutine
+        (print, RunsOn.THREAD),
+        (hands_back_an_awaitable, RunsOn.THREAD),
+        (wraps(on_the_loop), RunsOn.THREAD),
     ],
 )
 def test_coroutine_functions_run_on_the_loop_and_all_else_in_a_thread(
-    callback: Callable[[], object], expected: Kind
+    callback: Callable[[], object], expected: RunsOn
 ) -> None:
     """SPEC 1.3: seen through partials, bound methods and objects with `async __call__`."""
-    assert kind_of(callback) is expected
-    assert read(good(callback=callback))[0].kind is expected
+    assert where_it_runs(callback) is expected
+    assert read(good(callback=callback))[0].runs_on is expected
 
 
 def test_many_tasks_may_share_one_callback() -> None:
     """SPEC 1.2: only names are unique."""
     shared = AsyncCallable()
-    assert {each.kind for each in read(good(name="a", callback=shared), good(name="b", callback=shared))} == {Kind.LOOP}
+    assert {each.runs_on for each in read(good(name="a", callback=shared), good(name="b", callback=shared))} == {
+        RunsOn.LOOP
+    }

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from duly.core.moments import Minute, minute_of
-from duly.core.registration import Kind, Registration, Registrations, read_registrations
+from duly.core.registration import Registration, Registrations, RunsOn, read_registrations
 from duly.core.resolution import (
     Resolution,
     configuration,
@@ -380,9 +380,9 @@ def test_the_classes_are_exhaustive_and_exclusive(both: tuple[list[Registration]
 def test_resolving_changes_nothing_by_itself(both: tuple[list[Registration], list[Task]]) -> None:
     """SPEC 5.2: if the transaction fails, the previous state stands; so nothing stored was touched."""
     declared, stored = both
-    before = [(each.state, each.callback, each.generation, each.kind, each.delay) for each in stored]
+    before = [(each.state, each.callback, each.generation, each.runs_on, each.delay) for each in stored]
     resolved(declared, stored)
-    assert [(each.state, each.callback, each.generation, each.kind, each.delay) for each in stored] == before
+    assert [(each.state, each.callback, each.generation, each.runs_on, each.delay) for each in stored] == before
 
 
 @given(declared_and_stored())
@@ -459,7 +459,7 @@ def test_loaded_tasks_take_over_what_their_registrations_say() -> None:
     )
     assert result.preserved.count == len(stored)
     for registration, each in zip(declared, stored.values(), strict=True):
-        assert (each.callback, each.kind) == (in_a_thread, Kind.THREAD)
+        assert (each.callback, each.runs_on) == (in_a_thread, RunsOn.THREAD)
         assert each.name is registration.name  # one text for both
 
 

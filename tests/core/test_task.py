@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from duly.core.cron import parse_cron
 from duly.core.moments import LAST_INSTANT, Delay, Instant, Minute, begin
-from duly.core.registration import Kind
+from duly.core.registration import RunsOn
 from duly.core.task import (
     AwaitingRetry,
     AwaitingRun,
@@ -533,13 +533,13 @@ def test_an_end_without_an_error_succeeded_and_leaves_nothing_pending() -> None:
     """SPEC 3.4: success clears the retry, and the failures in a row."""
     grounds = grounds_for(waits(), Owed(NOON, NOON), NOW, NOON)
     assert grounds is not None
-    a = Task(1, "a", parse_cron("* * * * *"), Delay(0), waits(), on_the_loop, Kind.LOOP)
+    a = Task(1, "a", parse_cron("* * * * *"), Delay(0), waits(), on_the_loop, RunsOn.LOOP)
     end = End(a, 7, grounds, NOW)
     assert (end.error, end.pending_retry_until, end.failures) == (None, None, 0)
 
 
 def test_a_task_says_what_it_is() -> None:
-    shown = repr(Task(1, "night\nly", parse_cron("0 3 * * *"), Delay(0), waits(), on_the_loop, Kind.LOOP))
+    shown = repr(Task(1, "night\nly", parse_cron("0 3 * * *"), Delay(0), waits(), on_the_loop, RunsOn.LOOP))
     assert "'night\\nly'" in shown
     assert "'0 3 * * *'" in shown
     assert "AwaitingRun" in shown

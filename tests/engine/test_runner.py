@@ -3,7 +3,7 @@
 import asyncio
 
 from duly.core.moments import Instant, Minute
-from duly.core.registration import Kind
+from duly.core.registration import RunsOn
 from duly.core.task import AwaitingRun, Owed, grounds_for
 from duly.engine.runs import Run, inside, run_around
 from duly.threads import DaemonThreads
@@ -15,7 +15,7 @@ NOW = at("2025-06-15T12:00:30")
 def run_of(owner: object, *, outer: Run | None = None) -> Run:
     """A living run of a scheduler."""
     this = minute("2025-06-15T12:00")
-    each = task("a", "* * * * *", AwaitingRun(Minute(this - 60)), kind=Kind.THREAD)
+    each = task("a", "* * * * *", AwaitingRun(Minute(this - 60)), runs_on=RunsOn.THREAD)
     grounds = grounds_for(each.state, Owed(this, this), NOW, this)
     assert grounds is not None
     run = Run(each, 1, grounds, owner, 0.0)
@@ -76,5 +76,5 @@ def test_a_run_began_when_its_start_was_decided() -> None:
     """SPEC 3.9: one and the same clock sample."""
     run = run_of(object())
     assert run.started_at == NOW == Instant(run.grounds.at)
-    assert run.kind is Kind.THREAD
+    assert run.runs_on is RunsOn.THREAD
     assert (run.ended, run.timed_out, run.cancellable, run.overdue) == (False, False, False, False)

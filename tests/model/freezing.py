@@ -9,12 +9,12 @@ Canonical, and why nothing is lost by it:
     history       that is only told: when a run last succeeded or failed
     numbers       of runs, declarations, calls and boots are replaced by their rank: they are only compared
     counts        failures in a row are told, never asked: 1 stands for more
-    garbage       timers of a state that is gone, waves whose tasks are all withdrawn, calendar entries of groups that
-                  no longer exist: the agenda skips them
+    garbage       timers of a state that is gone, due lists whose tasks are all withdrawn, calendar entries of groups
+                  that no longer exist: the agenda skips them
 
-Everything else is kept as it is, the agenda's own index included: which waves are queued, how far they were walked,
-which is fresh, which timers are armed, what each group waits for. A loop that is stopping decides nothing any more, so
-there the index is built anew.
+Everything else is kept as it is, the agenda's own index included: which due lists are queued, how far decisions went,
+which is untouched, which timers are armed, what each group waits for. A loop that is stopping decides nothing any more,
+so there the index is built anew.
 """
 
 from dataclasses import replace
@@ -23,10 +23,10 @@ from heapq import heapify
 from itertools import count
 from typing import Any, Final
 
-from duly.core.agenda import Agenda, Decision, Group, Wave
+from duly.core.agenda import Agenda, Decision, DueList, Group
 from duly.core.changes import Starts
 from duly.core.moments import Instant, Minute
-from duly.core.registration import Kind
+from duly.core.registration import RunsOn
 from duly.core.steps import finish
 from duly.core.task import AwaitingRetry, AwaitingRun, Grounds, Interrupted, Running, Start, Task, TaskState, Withdrawn
 from duly.engine.loop import Stray
@@ -40,7 +40,7 @@ from tests.model.world import World, grounds_of
 
 Frozen = tuple[Any, ...]
 
-_KINDS: Final = tuple(Kind)
+_PLACES: Final = tuple(RunsOn)
 _SCHEDULES: Final = {text: Schedule(text, zone_of("UTC")) for text in EXPRESSIONS}
 _ZONE: Final = zone_of("UTC")
 _DIGESTS: dict[tuple[str, int, str, int], int] = {}
@@ -170,7 +170,7 @@ class Freezer:
             task.name,
             task.expression.text,
             task.delay,
-            task.kind,
+            task.runs_on,
             self.generations[task.generation],
             self.state(task.state, task.expression.text),
             task.predecessor_runs,
@@ -184,7 +184,8 @@ class Freezer:
                 (
                     text,
                     tuple(
-                        (tuple(task.name for task in group.tasks[kind]), _lost(agenda, group, kind)) for kind in _KINDS
+                        (tuple(task.name for task in group.tasks[runs_on]), _lost(agenda, group, runs_on))
+                        for runs_on in _PLACES
                     ),
                 )
                 for text, group in agenda._groups.items()
@@ -200,27 +201,27 @@ class Freezer:
         timers = tuple(
             sorted((self.past(ripe), task.name) for ripe, _, task, state in agenda._timers if task.state is state)
         )
-        return groups, calendar, timers, tuple(self.queue(agenda, kind, reached) for kind in _KINDS)
+        return groups, calendar, timers, tuple(self.queue(agenda, runs_on, reached) for runs_on in _PLACES)
 
-    def queue(self, agenda: Agenda, kind: Kind, reached: dict[int, int]) -> Frozen:
-        waves = []
-        for since, _, wave in agenda._queues[kind]:
-            group = wave.group
-            whole = wave.tasks is group.tasks[kind]
-            alive = [task for task in wave.tasks[wave.position :] if not isinstance(task.state, Withdrawn)]
+    def queue(self, agenda: Agenda, runs_on: RunsOn, reached: dict[int, int]) -> Frozen:
+        due_lists = []
+        for since, _, due_list in agenda._queues[runs_on]:
+            group = due_list.group
+            whole = due_list.tasks is group.tasks[runs_on]
+            alive = [task for task in due_list.tasks[due_list.position :] if not isinstance(task.state, Withdrawn)]
             if not alive and not (whole and agenda._groups.get(group.expression.text) is group):
                 continue
             names = () if whole else tuple(task.name for task in alive)
-            position = wave.position if whole else 0
-            fresh = group.fresh_waves[kind] is wave
-            goal = reached.get(id(wave), -1)
+            position = due_list.position if whole else 0
+            fresh = group.untouched[runs_on] is due_list
+            goal = reached.get(id(due_list), -1)
             if goal >= 0 and not whole:
-                gone = wave.tasks[wave.position : goal]
+                gone = due_list.tasks[due_list.position : goal]
                 goal = sum(not isinstance(task.state, Withdrawn) for task in gone)
-            waves.append(
+            due_lists.append(
                 (self.mark(since, group.expression.text), group.expression.text, whole, names, position, fresh, goal)
             )
-        return tuple(sorted(waves))
+        return tuple(sorted(due_lists))
 
     def decision(self, decision: Decision | None) -> Frozen | None:
         if decision is None:
@@ -229,13 +230,13 @@ class Freezer:
             (start.task.name, self.runs[start.run], self.grounds(start.grounds, start.task))
             for start in decision.starts.singles()
         )
-        younger = tuple(
+        requeue = tuple(
             sorted(
-                (kind.value, self.at(since), group.expression.text, tuple(task.name for task in tasks))
-                for (kind, since, group), tasks in decision.younger.items()
+                (runs_on.value, self.at(since), group.expression.text, tuple(task.name for task in tasks))
+                for (runs_on, since, group), tasks in decision.requeue.items()
             )
         )
-        return self.at(decision.at), starts, younger
+        return self.at(decision.at), starts, requeue
 
     def grounds(self, grounds: Grounds, task: Task) -> Grounds:
         after = self.state(grounds.after, task.expression.text)
@@ -273,17 +274,17 @@ class Freezer:
         )
 
 
-def _lost(agenda: Agenda, group: Group, kind: Kind) -> bool:
-    """A wave that counts as fresh and is not queued any more; there should be none."""
-    fresh = group.fresh_waves[kind]
-    return fresh is not None and all(wave is not fresh for _, _, wave in agenda._queues[kind])
+def _lost(agenda: Agenda, group: Group, runs_on: RunsOn) -> bool:
+    """Whether a due list counts as untouched and is not queued any more; there should be none."""
+    fresh = group.untouched[runs_on]
+    return fresh is not None and all(due_list is not fresh for _, _, due_list in agenda._queues[runs_on])
 
 
 def freeze(world: World) -> Frozen:
     """The value of a world."""
     cold = Freezer(world)
     decision = world.decision
-    reached = {} if decision is None else {id(wave): position for _, wave, position in decision.reached}
+    reached = {} if decision is None else {id(due_list): position for _, due_list, position in decision.progress}
     strays = tuple(
         sorted(
             (name, cold.task(stray.task), cold.runs[world.runs[stray.task].number], stray.successor is not None)
@@ -338,13 +339,13 @@ def thaw(frozen: Frozen, instance: Instance) -> World:
         task = _task(withdrawn)
         world.runs[task] = Run(task, number, grounds_of(now), world, 0.0)
         world.strays[name] = Stray(task, known[name] if awaited else None)
-    waves: dict[tuple[Kind, int], tuple[Wave, int]] = {}
+    due_lists: dict[tuple[RunsOn, int], tuple[DueList, int]] = {}
     if agenda is None:
         world.agenda = Agenda(UTC)
         finish(world.agenda.enter(known.values(), now))
     else:
-        world.agenda = _agenda(agenda, known, waves)
-    world.decision = None if decision is None else _decision(decision, known, world.agenda, waves)
+        world.agenda = _agenda(agenda, known, due_lists)
+    world.decision = None if decision is None else _decision(decision, known, world.agenda, due_lists)
     world.monitor = _monitor(seen, now, world)
     # Any number that is higher than all in use.
     world.next_run = world.next_generation = 100
@@ -352,46 +353,46 @@ def thaw(frozen: Frozen, instance: Instance) -> World:
 
 
 def _task(frozen: Frozen) -> Task:
-    name, text, delay, kind, generation, state, predecessor_runs = frozen
-    task = Task(generation, name, EXPRESSIONS[text], delay, state, _CALLBACKS[name], kind)
+    name, text, delay, runs_on, generation, state, predecessor_runs = frozen
+    task = Task(generation, name, EXPRESSIONS[text], delay, state, _CALLBACKS[name], runs_on)
     task.predecessor_runs = predecessor_runs
     return task
 
 
-def _agenda(frozen: Frozen, known: dict[str, Task], waves: dict[tuple[Kind, int], tuple[Wave, int]]) -> Agenda:
+def _agenda(frozen: Frozen, known: dict[str, Task], due_lists: dict[tuple[RunsOn, int], tuple[DueList, int]]) -> Agenda:
     groups, calendar, timers, queues = frozen
     agenda = Agenda(UTC)
     tickets = count()
     agenda._tickets = tickets
     for text, members in groups:
         group = agenda._groups[text] = Group(EXPRESSIONS[text])
-        for kind, (names, lost) in zip(_KINDS, members, strict=True):
-            group.tasks[kind] = [known[name] for name in names]
-            group.fresh_waves[kind] = Wave((), group) if lost else None
+        for runs_on, (names, lost) in zip(_PLACES, members, strict=True):
+            group.tasks[runs_on] = [known[name] for name in names]
+            group.untouched[runs_on] = DueList((), group) if lost else None
     agenda.size = len(known)
     agenda._calendar = [(due, next(tickets), agenda._groups[text]) for due, text in calendar]
     agenda._timers = [(ripe, next(tickets), known[name], known[name].state) for ripe, name in timers]  # type: ignore[misc]
-    for kind, queue in zip(_KINDS, queues, strict=True):
+    for runs_on, queue in zip(_PLACES, queues, strict=True):
         for number, (since, text, whole, names, position, fresh, goal) in enumerate(queue):
             group = agenda._groups.get(text) or Group(EXPRESSIONS[text])
-            wave = Wave(group.tasks[kind] if whole else tuple(known[name] for name in names), group)
-            wave.position = position
+            due_list = DueList(group.tasks[runs_on] if whole else tuple(known[name] for name in names), group)
+            due_list.position = position
             if fresh:
-                group.fresh_waves[kind] = wave
-            waves[kind, number] = (wave, goal)
-            agenda._queues[kind].append((since, next(tickets), wave))
-        heapify(agenda._queues[kind])
+                group.untouched[runs_on] = due_list
+            due_lists[runs_on, number] = (due_list, goal)
+            agenda._queues[runs_on].append((since, next(tickets), due_list))
+        heapify(agenda._queues[runs_on])
     return agenda
 
 
 def _decision(
-    frozen: Frozen, known: dict[str, Task], agenda: Agenda, waves: dict[tuple[Kind, int], tuple[Wave, int]]
+    frozen: Frozen, known: dict[str, Task], agenda: Agenda, due_lists: dict[tuple[RunsOn, int], tuple[DueList, int]]
 ) -> Decision:
-    at, starts, younger = frozen
+    at, starts, requeue = frozen
     decision = Decision(at, Starts(Start(known[name], run, grounds) for name, run, grounds in starts))
-    decision.reached = [(kind, wave, goal) for (kind, _), (wave, goal) in waves.items() if goal >= 0]
-    for kind, since, text, names in younger:
-        decision.younger[Kind(kind), since, agenda._groups[text]] = {known[name]: None for name in names}
+    decision.progress = [(runs_on, due_list, goal) for (runs_on, _), (due_list, goal) in due_lists.items() if goal >= 0]
+    for runs_on, since, text, names in requeue:
+        decision.requeue[RunsOn(runs_on), since, agenda._groups[text]] = {known[name]: None for name in names}
     return decision
 
 

@@ -152,11 +152,11 @@ def a_retry_is_ripe_a_delay_too_early(patch: Patch) -> None:
         return right(state, owed, after(now, Delay(1_800_000)) if isinstance(state, AwaitingRetry) else now)
 
     patch.setattr(task, "obligation", obligation)
-    patch.setattr(Agenda, "_arm", lambda agenda, each: agenda._queue(each.kind, Instant(0), _wave(agenda, each)))
+    patch.setattr(Agenda, "_arm", lambda agenda, each: agenda._queue(each.runs_on, Instant(0), _due_list(agenda, each)))
 
 
-def _wave(agenda: Agenda, each: Task) -> agenda_module.Wave:
-    return agenda_module.Wave((each,), agenda._groups[each.expression.text])
+def _due_list(agenda: Agenda, each: Task) -> agenda_module.DueList:
+    return agenda_module.DueList((each,), agenda._groups[each.expression.text])
 
 
 def nobody_watches_the_timers(patch: Patch) -> None:
@@ -167,14 +167,14 @@ def what_fell_due_inside_a_run_is_not_looked_for(patch: Patch) -> None:
     patch.setattr(Agenda, "review", lambda agenda, each, now: False)
 
 
-def a_wave_stays_fresh_for_ever(patch: Patch) -> None:
+def a_due_list_stays_untouched_for_ever(patch: Patch) -> None:
     right = Agenda.apply
 
     def apply(agenda: Agenda, decision: Decision, granted: Starts) -> None:
-        fresh = {group: dict(group.fresh_waves) for group in agenda._groups.values()}
+        untouched = {group: dict(group.untouched) for group in agenda._groups.values()}
         right(agenda, decision, granted)
-        for group, waves in fresh.items():
-            group.fresh_waves = waves
+        for group, due_lists in untouched.items():
+            group.untouched = due_lists
 
     patch.setattr(Agenda, "apply", apply)
 
@@ -202,7 +202,7 @@ MUTANTS: dict[Callable[[Patch], None], set[str]] = {
     a_retry_is_ripe_a_delay_too_early: {"decision"},
     nobody_watches_the_timers: {"decision"},
     what_fell_due_inside_a_run_is_not_looked_for: {"decision"},
-    a_wave_stays_fresh_for_ever: {"decision"},
+    a_due_list_stays_untouched_for_ever: {"decision"},
     nobody_waits_for_a_predecessor: {"decision"},
 }
 """Each mistake, and what the search finds wrong first."""
@@ -213,7 +213,7 @@ DEEP = {
     a_start_forgets_the_interruptions_before_it,
     an_interrupted_run_keeps_its_retry_too,
     an_interrupted_run_never_has_to_rest,
-    a_wave_stays_fresh_for_ever,
+    a_due_list_stays_untouched_for_ever,
 }
 """Those that take the search a while."""
 

@@ -249,7 +249,7 @@ class World:
             state = corrected(state, self.now, minute, record.delay)
             known = next(each for each in SETS["xy"] if each.name == record.name)
             stored[record.name] = Task(
-                record.generation, record.name, record.expression, record.delay, state, known.callback, known.kind
+                record.generation, record.name, record.expression, record.delay, state, known.callback, known.runs_on
             )
         resolution = self._resolve(declares, stored)
         self.note(BT(0, self.now, f"boot-{self.boots}", 0))
@@ -296,7 +296,7 @@ class World:
             self.note(
                 RG(
                     0, self.now, task.name, task.generation, change, task.expression.text, task.delay, "UTC", self.now,
-                    task.kind.value,
+                    task.runs_on.value,
                 )
             )  # fmt: skip
         mode = "restart" if self.restart else "wait"

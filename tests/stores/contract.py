@@ -10,7 +10,7 @@ from duly import parse_cron
 from duly.core.changes import Batch
 from duly.core.moments import Delay, Instant, Minute, begin
 from duly.core.record import FIELDS
-from duly.core.registration import Kind
+from duly.core.registration import RunsOn
 from duly.core.resolution import Orphan, Override, Resolution
 from duly.core.task import (
     Change,
@@ -137,7 +137,7 @@ def task(
 ) -> Task:
     """A task as resolve() makes them."""
     return Task(
-        generation, name or f"task {generation}", parse_cron(cron), delay, newly_declared(mark), nothing, Kind.LOOP
+        generation, name or f"task {generation}", parse_cron(cron), delay, newly_declared(mark), nothing, RunsOn.LOOP
     )
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from duly.core.moments import Delay, Minute, begin
 from duly.core.task import (
-    MARK_TOLERANCE,
+    SERVED_AHEAD_SECONDS_MAX,
     Correction,
     End,
     corrected,
@@ -58,7 +58,7 @@ async def test_runs_that_nobody_ended_become_history_once(place: Place) -> None:
 async def test_a_correction_lowers_exactly_what_lies_too_far_ahead(place: Place, way: str) -> None:
     """SPEC 2.5: marks more than 3 hours ahead, retries beyond now + delay; the store agrees with the core."""
     future = Minute(NOON + 20 * HOUR)
-    near = Minute(NOON + MARK_TOLERANCE)
+    near = Minute(NOON + SERVED_AHEAD_SECONDS_MAX)
     tasks = {
         "far": task(1, "far", mark=future),
         "at the limit": task(2, "at the limit", mark=near),

@@ -1,4 +1,4 @@
-"""Tasks that share an expression, what is due of it, and the waves in which they are asked what they owe."""
+"""Tasks that share an expression, its due minutes, and the lists of tasks that are to be asked what they owe."""
 
 from collections.abc import Sequence
 from datetime import tzinfo
@@ -7,7 +7,7 @@ from typing import Final
 from duly.core.cron import CronExpression
 from duly.core.moments import Minute
 from duly.core.occurrences import latest_until, next_after
-from duly.core.registration import Kind
+from duly.core.registration import RunsOn
 from duly.core.task import Owed, Task
 from duly.errors import CronCalculationError
 
@@ -15,10 +15,11 @@ NEVER: Final = Minute(1 << 62)
 
 
 class Group:
-    """The tasks of one expression, by kind, and its occurrences, computed once for all of them.
+    """The tasks of one expression, by where they run, and its occurrences, computed once for all of them.
 
-    Between two searches it knows a stretch of the calendar: that nothing is due after `_quiet_since` and before
-    `next_due`, and which minute ended the stretch before. That answers nearly every question without another search.
+    It remembers the stretch of the calendar around now: nothing is due after `_quiet_since` and before `next_due`, and
+    before it nothing was due after `_quiet_before_due` and before `_due`. That answers nearly every question without
+    another search.
     """
 
     __slots__ = (
@@ -29,15 +30,16 @@ class Group:
         "_quiet_before_due",
         "_quiet_since",
         "expression",
-        "fresh_waves",
         "next_due",
         "tasks",
+        "untouched",
     )
 
     def __init__(self, expression: CronExpression) -> None:
         self.expression = expression
-        self.tasks: dict[Kind, list[Task]] = {Kind.LOOP: [], Kind.THREAD: []}
-        self.fresh_waves: dict[Kind, Wave | None] = {Kind.LOOP: None, Kind.THREAD: None}
+        self.tasks: dict[RunsOn, list[Task]] = {RunsOn.LOOP: [], RunsOn.THREAD: []}
+        self.untouched: dict[RunsOn, DueList | None] = {RunsOn.LOOP: None, RunsOn.THREAD: None}
+        """The queued due list of all tasks, as long as no decision has asked any of them."""
         self.next_due = NEVER
         self._quiet_since = self._quiet_before_due = self._due = NEVER
         self._looked_at: Minute | None = None
@@ -45,14 +47,14 @@ class Group:
         self._owed: dict[Minute, Owed | None] = {}
 
     def arrive(self, minute: Minute, zone: tzinfo) -> None:
-        """Begin to know the calendar, in this minute."""
-        # From the minute before it, because that is the mark of a task that is new in this one.
+        """Search the calendar for the first time, in this minute."""
+        # From the minute before, because that is `served_through` of a task that is declared in this minute.
         self.look_ahead(Minute(minute - 60), zone)
         if self.next_due <= minute:
             self.look_ahead(minute, zone)
 
     def look_ahead(self, minute: Minute, zone: tzinfo) -> None:
-        """Find the next due minute after this one."""
+        """Search for the next due minute after this one."""
         self._quiet_before_due, self._due = self._quiet_since, self.next_due
         self._quiet_since = minute
         try:
@@ -61,7 +63,7 @@ class Group:
             self.next_due = NEVER  # the calendar ends in 9999
 
     def owed(self, served_through: Minute, minute: Minute, zone: tzinfo) -> Owed | None:
-        """The due minutes after a mark and up to this minute."""
+        """The due minutes after `served_through` and up to this minute."""
         if self._quiet_since <= minute < self.next_due and self._quiet_since <= served_through:
             return None
         if minute != self._looked_at:
@@ -82,8 +84,8 @@ class Group:
         return self._owed[served_through]
 
 
-class Wave:
-    """Tasks that are to be asked what they owe, in order, from `position` on."""
+class DueList:
+    """Tasks that are due together; those from `position` on have not been asked yet what they owe."""
 
     __slots__ = ("group", "position", "tasks")
 

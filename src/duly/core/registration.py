@@ -23,7 +23,7 @@ from duly.errors import (
 Callback = Callable[[], Any]
 
 
-class Kind(Enum):
+class RunsOn(Enum):
     """Where a callback runs: a coroutine function on the event loop, anything else in a worker thread."""
 
     LOOP = "loop"
@@ -38,20 +38,20 @@ class Registration(NamedTuple):
     name: str
     expression: CronExpression
     callback: Callback
-    kind: Kind
+    runs_on: RunsOn
     delay: Delay
 
 
 class Registrations:
     """Checked registrations in columns: a million objects fewer for the garbage collector to visit."""
 
-    __slots__ = ("callbacks", "delays", "expressions", "kinds", "names")
+    __slots__ = ("callbacks", "delays", "expressions", "names", "runs_on")
 
     def __init__(self, registrations: Iterable[Registration] = ()) -> None:
         self.names: list[str] = []
         self.expressions: list[CronExpression] = []
         self.callbacks: list[Callback] = []
-        self.kinds: list[Kind] = []
+        self.runs_on: list[RunsOn] = []
         self.delays: list[Delay] = []
         self.extend(*zip(*registrations, strict=True))
 
@@ -60,14 +60,14 @@ class Registrations:
         names: Iterable[str] = (),
         expressions: Iterable[CronExpression] = (),
         callbacks: Iterable[Callback] = (),
-        kinds: Iterable[Kind] = (),
+        runs_on: Iterable[RunsOn] = (),
         delays: Iterable[Delay] = (),
     ) -> None:
         """Append registrations, given as columns."""
         self.names.extend(names)
         self.expressions.extend(expressions)
         self.callbacks.extend(callbacks)
-        self.kinds.extend(kinds)
+        self.runs_on.extend(runs_on)
         self.delays.extend(delays)
 
     @property
@@ -78,12 +78,12 @@ class Registrations:
     def single(self, index: int) -> Registration:
         """The registration at an index."""
         return Registration(
-            self.names[index], self.expressions[index], self.callbacks[index], self.kinds[index], self.delays[index]
+            self.names[index], self.expressions[index], self.callbacks[index], self.runs_on[index], self.delays[index]
         )
 
     def singles(self) -> Iterator[Registration]:
         """The registrations one by one, in order."""
-        return map(Registration, self.names, self.expressions, self.callbacks, self.kinds, self.delays)
+        return map(Registration, self.names, self.expressions, self.callbacks, self.runs_on, self.delays)
 
 
 def snapshot(registrations: object) -> Sequence[object]:
@@ -113,7 +113,7 @@ class _Known:
         self._names: set[str] = set()
         self._expressions: dict[str, CronExpression] = {}
         self._delays: dict[timedelta, Delay] = {}
-        self._kinds: dict[int, Kind] = {}
+        self._runs_on: dict[int, RunsOn] = {}
 
     def take(self, index: int, item: object, checked: Registrations) -> None:
         """Check one item in every respect."""
@@ -135,10 +135,10 @@ class _Known:
         if type(delay) is timedelta:
             self._delays[delay] = milliseconds
         # By identity: callbacks need not be hashable, and `checked` keeps them alive meanwhile.
-        kind = self._kinds.get(id(callback))
-        if kind is None:
-            kind = self._kinds[id(callback)] = kind_of(callback)
-        checked.extend((name,), (expression,), (callback,), (kind,), (milliseconds,))
+        runs_on = self._runs_on.get(id(callback))
+        if runs_on is None:
+            runs_on = self._runs_on[id(callback)] = where_it_runs(callback)
+        checked.extend((name,), (expression,), (callback,), (runs_on,), (milliseconds,))
 
     def take_together(self, items: Sequence[Any], checked: Registrations) -> bool:
         """Take items of which each says only what is known, under a good name of its own; if one does not, none.
@@ -157,22 +157,22 @@ class _Known:
             return False
         try:
             expressions = [*map(self._expressions.__getitem__, crons)]
-            kinds = [*map(self._kinds.__getitem__, map(id, callbacks))]
+            runs_on = [*map(self._runs_on.__getitem__, map(id, callbacks))]
             milliseconds = [*map(self._delays.__getitem__, delays)]
         except KeyError:
             return False
         self._names |= different
-        checked.extend(names, expressions, callbacks, kinds, milliseconds)
+        checked.extend(names, expressions, callbacks, runs_on, milliseconds)
         return True
 
 
-def kind_of(callback: Callback) -> Kind:
+def where_it_runs(callback: Callback) -> RunsOn:
     """Whether calling it makes a coroutine, seen through partials, bound methods and `async __call__`."""
     inner: object = callback
     while isinstance(inner, partial):
         inner = inner.func
     call = type(inner).__call__ if callable(inner) else None
-    return Kind.LOOP if inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(call) else Kind.THREAD
+    return RunsOn.LOOP if inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(call) else RunsOn.THREAD
 
 
 def _fields(index: int, item: object) -> tuple[str, str, Callback, timedelta]:

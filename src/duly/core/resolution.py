@@ -115,23 +115,23 @@ def resolve(
     find = stored.get
     preserve, preserve_index = result.preserved.tasks.append, result.preserved.indices.append
     columns = zip(
-        declared.names, declared.expressions, declared.delays, declared.callbacks, declared.kinds, strict=True
+        declared.names, declared.expressions, declared.delays, declared.callbacks, declared.runs_on, strict=True
     )
-    for index, (name, expression, delay, callback, kind) in enumerate(columns):
+    for index, (name, expression, delay, callback, runs_on) in enumerate(columns):
         old = find(name)
         if old is None:
-            task = Task(0, name, expression, delay, fresh, callback, kind)
+            task = Task(0, name, expression, delay, fresh, callback, runs_on)
             by_expression.setdefault(expression.text, []).append(task)
         elif old.expression.text == expression.text and old.delay == delay:
             preserve(old)
             preserve_index(index)
             if take_over:
                 # The name, too: the loaded one is a second copy of the caller's.
-                old.name, old.callback, old.kind = name, callback, kind
+                old.name, old.callback, old.runs_on = name, callback, runs_on
             if type(old.state) is Interrupted:
                 result.interrupted.append(old)
         else:
-            task = Task(0, name, expression, delay, newly_declared(minute, old.state.served_through), callback, kind)
+            task = Task(0, name, expression, delay, newly_declared(minute, old.state.served_through), callback, runs_on)
             by_expression.setdefault(expression.text, []).append(task)
             result.overridden.append(Override(old, old.state, task, what_is_dropped(old, minute, zone, latest)))
         if index % STEP_TASKS == 0:

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from duly.core.cron import CronExpression
 from duly.core.moments import MICROSECONDS, Delay, Instant, Minute, after, begin
-from duly.core.registration import Callback, Kind
+from duly.core.registration import Callback, RunsOn
 
 SHORTEST_DELAY: Final = Delay(1_000)
 """Zero is a legal retry delay, and never spins (SPEC 3.6)."""
@@ -21,7 +21,7 @@ SHORTEST_DELAY: Final = Delay(1_000)
 CRASH_LOOP_DELAY: Final = Delay(60_000)
 """What a task that was interrupted twice in a row waits at least, from its last start (SPEC 3.7)."""
 
-MARK_TOLERANCE: Final = 3 * 3600
+SERVED_AHEAD_SECONDS_MAX: Final = 3 * 3600
 """Seconds a served mark may lie ahead of the clock before that means that the clock was corrected (SPEC 2.5)."""
 
 
@@ -111,9 +111,9 @@ class Task:
         "delay",
         "expression",
         "generation",
-        "kind",
         "name",
         "predecessor_runs",
+        "runs_on",
         "state",
         "written_by",
     )
@@ -126,7 +126,7 @@ class Task:
         delay: Delay,
         state: TaskState,
         callback: Callback,
-        kind: Kind,
+        runs_on: RunsOn,
         written_by: int = 0,
     ) -> None:
         self.generation = generation
@@ -135,7 +135,7 @@ class Task:
         self.delay = delay
         self.state: TaskState = state
         self.callback = callback
-        self.kind = kind
+        self.runs_on = runs_on
         self.written_by = written_by
         """The key of the scheduler that last wrote the record (SPEC 5.4)."""
         self.predecessor_runs = False
@@ -286,19 +286,19 @@ def interrupt(run: Running, now: Instant, delay: Delay, *, restart: bool) -> Int
     )
 
 
-def newly_declared(minute: Minute, mark: Minute | None = None) -> AwaitingRun:
+def newly_declared(minute: Minute, served_through: Minute | None = None) -> AwaitingRun:
     """The state of a new task, or of an overriding one that keeps the old one's mark: this minute may be owed."""
     before = Minute(minute - 60)
-    return AwaitingRun(before if mark is None else max(before, mark))
+    return AwaitingRun(before if served_through is None else max(before, served_through))
 
 
 def corrected(state: TaskState, now: Instant, minute: Minute, delay: Delay) -> TaskState:
     """The same state under a clock that was set back (SPEC 2.5); the very same object when nothing is too far ahead."""
     if isinstance(state, AwaitingRun) and state.last_attempt_at is None:
         # It never started: its mark is the minute before `knownSince`, and `knownSince` is what becomes this minute.
-        if state.served_through + 60 > minute + MARK_TOLERANCE:
+        if state.served_through + 60 > minute + SERVED_AHEAD_SECONDS_MAX:
             state = replace(state, served_through=Minute(minute - 60))
-    elif state.served_through > minute + MARK_TOLERANCE:
+    elif state.served_through > minute + SERVED_AHEAD_SECONDS_MAX:
         state = replace(state, served_through=minute)
     if isinstance(state, AwaitingRetry | Running | Interrupted) and state.pending_retry_until is not None:
         latest = after(now, effective(delay))

@@ -11,7 +11,7 @@ from duly.clock import in_slices
 from duly.core.agenda import Agenda
 from duly.core.moments import Instant, as_datetime, minute_of, zone_name
 from duly.core.record import EqualRows, read_equal
-from duly.core.registration import Kind, Registration, Registrations, read_registrations, snapshot
+from duly.core.registration import Registration, Registrations, RunsOn, read_registrations, snapshot
 from duly.core.resolution import Resolution, configuration, difference, in_force, resolve
 from duly.core.steps import STEP_TASKS, Steps
 from duly.core.task import Correction, Interrupted, Running, Task, TaskState, corrected, interrupt
@@ -182,8 +182,8 @@ class Initialization:
                 hint="set TZ to a zone name such as Europe/Berlin",
                 cause=cause,
             ) from cause
-        kinds = dict(zip(registrations.names, registrations.kinds, strict=True))
-        registers = registers_of(loaded.tasks.values(), loaded.runs, kinds, zone_name(zone))
+        runs_on = dict(zip(registrations.names, registrations.runs_on, strict=True))
+        registers = registers_of(loaded.tasks.values(), loaded.runs, runs_on, zone_name(zone))
         monitor = Monitor(registers) if scheduler._monitor else None
         scheduler._observer = Observer(monitor, self._violated)
         return registers
@@ -282,7 +282,7 @@ class Initialization:
         # What is called and where change together: a durable start may have its turn in any pause.
         for task, registration in elsewhere:
             task.callback = registration.callback
-        loop.agenda.change_kind([(task, registration.kind) for task, registration in elsewhere], now)
+        loop.agenda.change_queue([(task, registration.runs_on) for task, registration in elsewhere], now)
         for task in arrived:
             task.written_by = self._scheduler._key
 
@@ -413,7 +413,7 @@ def _load(records: Sequence[EqualRows], now: Instant, zone: tzinfo, *, restart: 
         for begin in range(0, len(names), STEP_TASKS):
             some = names[begin : begin + STEP_TASKS]
             tasks = [
-                Task(generation, name, expression, delay, right, _undeclared, Kind.LOOP, written_by)
+                Task(generation, name, expression, delay, right, _undeclared, RunsOn.LOOP, written_by)
                 for generation, name in zip(generations[begin : begin + STEP_TASKS], some, strict=True)
             ]
             stored.update(zip(some, tasks, strict=True))
@@ -434,7 +434,7 @@ def _call_the_newest(resolution: Resolution) -> Steps[list[tuple[Task, Registrat
     """Give preserved tasks their newest callbacks; returns those whose callback now runs elsewhere, unchanged."""
     elsewhere: list[tuple[Task, Registration]] = []
     for task, registration in resolution.preserved.pairs():
-        if task.kind is registration.kind:
+        if task.runs_on is registration.runs_on:
             task.callback = registration.callback
         else:
             elsewhere.append((task, registration))

@@ -4,7 +4,7 @@ from datetime import timedelta
 from typing import Final
 
 from duly.clock import Clock
-from duly.core.registration import Kind, kind_of
+from duly.core.registration import RunsOn, where_it_runs
 
 _LARGEST_NUMBER: Final = 2**63 - 1  # what a store can count to
 
@@ -47,7 +47,7 @@ def check_listener(on_event: object) -> None:
     if on_event is not None:
         if not callable(on_event):
             raise TypeError(f"on_event must be callable, got {type(on_event).__name__}")
-        if kind_of(on_event) is Kind.LOOP:
+        if where_it_runs(on_event) is RunsOn.LOOP:
             raise TypeError("on_event must be a plain callable, not a coroutine function: it is called, not awaited")
 
 

@@ -11,7 +11,7 @@ from typing import Final
 from duly.clock import SLICE_SECONDS, Clock, breathe, give_way
 from duly.core.changes import Starts
 from duly.core.moments import MICROSECONDS
-from duly.core.registration import Kind
+from duly.core.registration import RunsOn
 from duly.core.task import Grounds, Task
 from duly.engine.host import Host
 from duly.engine.runs import Run, inside
@@ -88,7 +88,7 @@ class Execution:
         for block in granted.blocks:
             for run, task in enumerate(block.tasks, block.first_run):
                 task.written_by = key
-                if task.kind is Kind.THREAD:
+                if task.runs_on is RunsOn.THREAD:
                     self._prepare(task, run, block.grounds)
         self.open += granted.count
         self._under_way += granted.count
@@ -98,7 +98,7 @@ class Execution:
     def _prepare(self, task: Task, number: int, grounds: Grounds) -> Run:
         """A run that is about to be called; one that needs a thread has it from the moment it is admitted."""
         run = self.runs[task] = Run(task, number, grounds, self._owner, self._admitted)
-        if run.kind is Kind.THREAD:
+        if run.runs_on is RunsOn.THREAD:
             self._threads_used += 1
         if self._outer is not None:
             run.outer = self._outer
@@ -114,7 +114,7 @@ class Execution:
         )
         for index, (grounds, (number, task)) in enumerate(numbered, 1):
             run = self.runs.get(task) or self._prepare(task, number, grounds)
-            work = self._run_blocking(run) if run.kind is Kind.THREAD else self._run_on_loop(run)
+            work = self._run_blocking(run) if run.runs_on is RunsOn.THREAD else self._run_on_loop(run)
             if self._eager:
                 # mypy knows the oldest Python that is supported; this one is new in 3.12.
                 begun_work = asyncio.Task(work, loop=event_loop, eager_start=True)  # type: ignore[call-arg]
@@ -136,7 +136,7 @@ class Execution:
         self.open -= len(tasks)
         released = [forget(task, None) for task in tasks]
         for run in released:
-            if run is not None and run.kind is Kind.THREAD:
+            if run is not None and run.runs_on is RunsOn.THREAD:
                 self._threads_used -= 1
         return released
 

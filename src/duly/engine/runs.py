@@ -4,7 +4,7 @@ import asyncio
 import contextvars
 
 from duly.core.moments import Instant
-from duly.core.registration import Kind
+from duly.core.registration import RunsOn
 from duly.core.task import Grounds, Task
 
 inside: contextvars.ContextVar["Run | None"] = contextvars.ContextVar("duly_run", default=None)
@@ -14,7 +14,7 @@ inside: contextvars.ContextVar["Run | None"] = contextvars.ContextVar("duly_run"
 class Run:
     """A run from the moment it is called to its end; to its durable end, if there is more to tell than that it came."""
 
-    __slots__ = ("__dict__", "begun", "cancellable", "ended", "grounds", "kind", "number", "owner", "task", "work")
+    __slots__ = ("__dict__", "begun", "cancellable", "ended", "grounds", "number", "owner", "runs_on", "task", "work")
 
     # What few runs have is a class attribute, the default, and goes to the dictionary of those that have it.
     timed_out = False
@@ -26,13 +26,13 @@ class Run:
 
     def __init__(self, task: Task, number: int, grounds: Grounds, owner: object, begun: float) -> None:
         self.task = task
-        self.kind = task.kind  # a later initialize() may change where the task's next runs go
+        self.runs_on = task.runs_on  # a later initialize() may change where the task's next runs go
         self.number = number
         self.grounds = grounds
         self.owner = owner
         self.begun = begun  # elapsed seconds
         self.work: asyncio.Task[None] | None = None
-        self.cancellable = task.kind is Kind.LOOP  # a thread is not, what it hands back to await is
+        self.cancellable = task.runs_on is RunsOn.LOOP  # a thread is not, what it hands back to await is
         self.ended = False
 
     @property

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from duly.clock import Clock
 from duly.core.changes import Batch, StartBlock, SuccessBlock
 from duly.core.moments import MICROSECONDS, Instant, begin
-from duly.core.registration import Kind
+from duly.core.registration import RunsOn
 from duly.core.resolution import Resolution
 from duly.core.steps import Steps
 from duly.core.task import AwaitingRun, End, Interrupted, Running, Task, Withdrawn
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from duly.formal.registers import RegisterSnapshot
     from duly.formal.verdicts import Violation
 
-_PLACES: Final = {Kind.LOOP: "loop", Kind.THREAD: "thread"}
+_PLACES: Final = {RunsOn.LOOP: "loop", RunsOn.THREAD: "thread"}
 
 
 class BatchRows:
@@ -154,7 +154,7 @@ def initialization_rows(
 
     def registered(task: Task, change: str, known_since: Instant) -> Row:
         fields = (task.name, task.generation, change, task.expression.text, task.delay, zone, known_since)
-        return ("RG", at, *fields, _PLACES[task.kind])
+        return ("RG", at, *fields, _PLACES[task.runs_on])
 
     for orphan in resolution.orphaned:
         rows.append(registered(orphan.task, ORPHANED, at))
@@ -167,8 +167,8 @@ def initialization_rows(
         yield
     for task, registration in resolution.preserved.pairs():
         # Where a callback runs is not stored: a new process says it anew, for those that need a thread.
-        if task.kind is not registration.kind or (registration.kind is Kind.THREAD and not again):
-            place = _PLACES[registration.kind]
+        if task.runs_on is not registration.runs_on or (registration.runs_on is RunsOn.THREAD and not again):
+            place = _PLACES[registration.runs_on]
             fields = (task.name, task.generation, PRESERVED, task.expression.text, task.delay, zone, at)
             rows.append(("RG", at, *fields, place))
         yield
@@ -178,7 +178,7 @@ def initialization_rows(
 
 
 def registers_of(
-    stored: Iterable[Task], runs: Mapping[str, int], kinds: Mapping[str, Kind], zone: str
+    stored: Iterable[Task], runs: Mapping[str, int], runs_on: Mapping[str, RunsOn], zone: str
 ) -> "RegisterSnapshot":
     """What a monitor would know of tasks that were there before it: all that follows from durable state."""
     from duly.formal.monitor import Monitor
@@ -192,7 +192,7 @@ def registers_of(
         interrupted = isinstance(state, Interrupted)
         retry = None if isinstance(state, AwaitingRun) else state.pending_retry_until
         ended = max(state.last_success_at or 0, state.last_failure_at or 0)
-        thread = kinds.get(task.name) is Kind.THREAD
+        thread = runs_on.get(task.name) is RunsOn.THREAD
         rows.append(
             TaskRow(
                 name=task.name,

@@ -19,7 +19,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from duly.clock import breathe
 from duly.core.agenda import Decision
 from duly.core.moments import MICROSECONDS, Instant, as_datetime, begin, instant_of, zone_name
-from duly.core.registration import Kind
+from duly.core.registration import RunsOn
 from duly.engine.host import Host
 from duly.engine.loop import FIRST_CHUNK_STARTS, Loop
 from duly.engine.options import check_listener
@@ -309,7 +309,7 @@ class SimulatedHost:
             return
         chosen = {start.task.name for start in decision.starts.singles()}
         # Some are put off to the next decision of this very look, behind those that are owed for longer.
-        put_off = {task.name for tasks in decision.younger.values() for task in tasks} - chosen
+        put_off = {task.name for tasks in decision.requeue.values() for task in tasks} - chosen
         obliged = set(monitor.obligations(decision.at)) - put_off
         if chosen - obliged or self._could_start(loop, decision, obliged - chosen):
             self._faults.append(
@@ -320,14 +320,14 @@ class SimulatedHost:
         """Whether there was room for any of those that a decision left out."""
         slots, started = loop.free_slots(), decision.starts.count
         # They stand behind some that were put off, or behind very many, and have their turn in the next one.
-        if decision.cut_short or decision.evaluated >= 2 * FIRST_CHUNK_STARTS:
+        if decision.stopped_early or decision.evaluated >= 2 * FIRST_CHUNK_STARTS:
             return False
         if slots.total is not None and started >= slots.total:
             return False
-        on_threads = sum(start.task.kind is Kind.THREAD for start in decision.starts.singles())
+        on_threads = sum(start.task.runs_on is RunsOn.THREAD for start in decision.starts.singles())
         if slots.threads is None or on_threads < slots.threads:
             return bool(left_out)
-        return any(task.name in left_out and task.kind is not Kind.THREAD for task in loop.agenda.tasks())
+        return any(task.name in left_out and task.runs_on is not RunsOn.THREAD for task in loop.agenda.tasks())
 
     def _complain(self) -> None:
         if self._faults:

@@ -21,7 +21,7 @@ from duly.cli.time_text import host_zone, now
 from duly.core.cron import CronExpression
 from duly.core.moments import Instant, Minute, as_datetime, begin, minute_of, zone_name
 from duly.core.occurrences import next_after
-from duly.core.registration import Kind, Registration, Registrations
+from duly.core.registration import Registration, Registrations, RunsOn
 from duly.core.resolution import Orphan, Override, Resolution, resolve
 from duly.core.steps import finish
 from duly.core.task import Interrupted, Running, Task, corrected, interrupt
@@ -105,7 +105,7 @@ def stored_tasks(snapshot: Snapshot, at: Instant, zone: tzinfo, *, restart: bool
         if known.interrupted and isinstance(state, Running):
             state = interrupt(state, at, record.delay, restart=restart)
         state = corrected(state, at, minute, record.delay)
-        yield Task(record.generation, record.name, record.expression, record.delay, state, _nothing, Kind.LOOP)
+        yield Task(record.generation, record.name, record.expression, record.delay, state, _nothing, RunsOn.LOOP)
 
 
 def _nothing() -> None:

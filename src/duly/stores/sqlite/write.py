@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 
 from duly.core.changes import Batch, Ends, StartBlock, SuccessBlock
 from duly.core.moments import MICROSECONDS, Instant
-from duly.core.task import MARK_TOLERANCE, SHORTEST_DELAY, Correction, End, Task
+from duly.core.task import SERVED_AHEAD_SECONDS_MAX, SHORTEST_DELAY, Correction, End, Task
 from duly.stores.port import Replacement
 
 Verb = Literal["replaced", "written"]
@@ -247,7 +247,7 @@ class Statements:
 
     def _correct(self, connection: sqlite3.Connection, correction: Correction) -> None:
         now, minute = correction.now, correction.minute
-        too_far = minute + MARK_TOLERANCE
+        too_far = minute + SERVED_AHEAD_SECONDS_MAX
         connection.execute(
             # The mark of a task that never started is the minute before `known_since`.
             "UPDATE states SET served_through = :minute - 60 * (last_attempt_at IS NULL), written_by = :key "
