@@ -1,0 +1,147 @@
+"""The pictures of docs/architecture.md are true: each is read from its text and compared with the code."""
+
+import inspect
+import re
+import types
+import typing
+from pathlib import Path
+
+from duly.core import task as tasks
+from duly.core.agenda import Agenda
+from tests.test_architecture import LAYERS, MODULES, imports, is_within, layer
+
+PAGE = (Path(__file__).parent.parent / "docs" / "architecture.md").read_text(encoding="utf-8")
+
+
+def picture(heading: str) -> str:
+    """The text of the picture below a heading."""
+    section = PAGE.split(f"## {heading}\n")[1].split("\n## ")[0]
+    found = re.search(r"^```mermaid\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
+    assert found is not None, f"there is no picture below {heading!r}"
+    return found[1]
+
+
+# --- the layers ------------------------------------------------------------------------------------------------------
+
+
+def layer_arrows(text: str) -> set[tuple[str, str]]:
+    """Which layer points to which."""
+    return set(re.findall(r"^ *(\w+)(?:\[.*\])? --> (\w+)", text, re.MULTILINE))
+
+
+def reachable(arrows: set[tuple[str, str]], start: str) -> set[str]:
+    """All that can be reached along the arrows."""
+    found: set[str] = set()
+    waiting = [start]
+    while waiting:
+        here = waiting.pop()
+        below = {end for begin, end in arrows if begin == here} - found
+        found |= below
+        waiting += below
+    return found
+
+
+def real_imports() -> set[tuple[str, str]]:
+    """Which layer imports which, in the source as it is; what is not allowed, the architecture test finds."""
+    found = set()
+    for module in MODULES:
+        here = layer(module.name)
+        found |= {(here, layer(name)) for _, name in imports(module) if is_within(name, "duly")}
+    return {(begin, end) for begin, end in found if end in LAYERS[begin]}
+
+
+def layer_faults(text: str) -> list[str]:
+    """In which ways a picture of the layers is not the truth."""
+    arrows = layer_arrows(text)
+    drawn = {name for arrow in arrows for name in arrow}
+    existing = {layer(module.name) for module in MODULES}
+    real = real_imports()
+    faults = [f"{name} is not drawn" for name in sorted(existing - drawn)]
+    faults += [f"{name} is not a layer" for name in sorted(drawn - set(LAYERS))]
+    for begin, end in sorted(arrows):
+        if end not in LAYERS.get(begin, set()):
+            faults.append(f"{begin} may not import {end}")
+        elif {begin, end} <= existing and (begin, end) not in real:
+            faults.append(f"{begin} does not import {end}")
+        if begin in reachable(arrows, end):
+            faults.append(f"{begin} and {end} point to each other")
+    for begin, end in sorted(real):
+        if end not in reachable(arrows, begin):
+            faults.append(f"{begin} imports {end}, and no arrow leads there")
+    return faults
+
+
+def test_the_picture_of_the_layers_is_that_of_the_imports() -> None:
+    """Every layer is drawn, every arrow is an import that exists and is allowed, every import follows the arrows."""
+    assert layer_faults(picture("The layers")) == []
+
+
+def test_a_wrong_picture_of_the_layers_is_noticed() -> None:
+    """An arrow too many, one that is turned round, one that is missing."""
+    truth = picture("The layers")
+    assert "core may not import stores" in layer_faults(truth + "    core --> stores\n")
+    assert "words may not import core" in layer_faults(truth + "    words --> core\n")
+    assert "core and words point to each other" in layer_faults(truth + "    words --> core\n")
+    without = "\n".join(line for line in truth.splitlines() if "--> clock" not in line)
+    assert any(fault.startswith("engine imports clock") for fault in layer_faults(without))
+
+
+def test_every_layer_of_the_picture_is_described() -> None:
+    """The table below the picture names each of them, but the two that the text describes."""
+    section = PAGE.split("## The layers\n")[1].split("\n## ")[0]
+    described = {name for cell in re.findall(r"^\| ([\w, ]+) \|", section, re.MULTILINE) for name in cell.split(", ")}
+    drawn = {name for arrow in layer_arrows(picture("The layers")) for name in arrow}
+    assert drawn - described == {"clock", "threads"}
+
+
+# --- the states of a task --------------------------------------------------------------------------------------------
+
+
+def state_arrows(text: str) -> set[tuple[str, str, str]]:
+    """From which state, by which function, to which."""
+    return {
+        (begin, function, end)
+        for begin, end, function in re.findall(r"^ *(\[\*\]|\w+) --> (\w+): (\w+)$", text, re.MULTILINE)
+    }
+
+
+STATES = {state.__name__: state for state in typing.get_args(tasks.TaskState)}
+
+
+def states_in(hint: object) -> set[str]:
+    """The states that a type hint names; none if it names anything else."""
+    members = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    names = {getattr(member, "__name__", "") for member in members}
+    return names if names <= set(STATES) else set()
+
+
+def transitions() -> set[tuple[str, str, str]]:
+    """The functions of core/task.py that take a state, or none, and return another one."""
+    found = set()
+    for name, function in inspect.getmembers(tasks, inspect.isfunction):
+        if function.__module__ != tasks.__name__:
+            continue
+        hints = typing.get_type_hints(function)
+        ends = states_in(hints.pop("return"))
+        begins = states_in(next(iter(hints.values()), None))
+        if len(ends) == 1:
+            found |= {(begin, name, end) for begin in begins or {"[*]"} for end in ends}
+    return found
+
+
+def withdrawals() -> set[tuple[str, str, str]]:
+    """A declaration may be withdrawn in every state but the last, by the agenda."""
+    assert "Withdrawn(" in inspect.getsource(Agenda.leave)
+    return {(state, "leave", "Withdrawn") for state in STATES if state != "Withdrawn"}
+
+
+def test_the_picture_of_the_states_is_that_of_the_functions() -> None:
+    """Every arrow is a function with these types, and every such function is an arrow."""
+    assert state_arrows(picture("The states of a task")) == transitions() | withdrawals()
+
+
+def test_the_functions_are_found() -> None:
+    """What is read from the types is what a reader of core/task.py would say."""
+    assert ("Running", "fail", "AwaitingRetry") in transitions()
+    assert ("[*]", "newly_declared", "AwaitingRun") in transitions()
+    assert not any(name in ("corrected", "obligation") for _, name, _ in transitions())
