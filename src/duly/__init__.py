@@ -9,10 +9,11 @@ testing/    the simulated host, for your tests and ours
 insight/    what a store means to people, as values
 cli/        for people: the command line
 errors, events, clock       the words all of them share
+text        text from outside, made safe to show
 threads     daemon threads for blocking calls: callbacks, and a store's writer
 
-Imports point one way: cli -> testing -> scheduler, engine -> stores -> core -> errors, events; formal and insight
-read core.
+Imports point one way: cli -> testing -> scheduler, engine -> stores -> core -> errors, events -> text; formal and
+insight read core.
 """
 
 from duly import errors, events, stores

@@ -34,7 +34,12 @@ The keys of `details` are wire names (camelCase), stable across versions.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
+
+from duly.text import plain
+
+LONGEST_QUOTE: Final = 200
+"""Characters of a name or an expression that a message shows."""
 
 
 class DulyError(Exception):
@@ -62,14 +67,6 @@ def _revive(kind: type[DulyError], message: str, details: dict[str, Any], notes:
     for note in notes:
         error.add_note(note)
     return error
-
-
-def _quoted(text: str, *, longest: int = 200) -> str:
-    """Text for a message: hostile input must neither break the line nor flood it."""
-    shown = text if len(text) <= longest else text[:longest] + "…"
-    return "".join(
-        letter if letter.isprintable() else letter.encode("unicode_escape", "replace").decode() for letter in shown
-    )
 
 
 # --- registrations ---------------------------------------------------------------------------------------------------
@@ -119,7 +116,7 @@ class ScheduleDuplicateTaskError(RegistrationError):
 
     def __init__(self, registration_index: int, task_name: str) -> None:
         super().__init__(
-            f'Task with name "{_quoted(task_name)}" is already scheduled',
+            f'Task with name "{plain(task_name, longest=LONGEST_QUOTE)}" is already scheduled',
             hint=f"registration {registration_index} repeats an earlier name; names must be unique",
             registrationIndex=registration_index,
             taskName=task_name,
@@ -163,7 +160,7 @@ class ScheduleTaskError(LifecycleError):
 
     def __init__(self, name: str, cron_expression: str, cause: BaseException) -> None:
         super().__init__(
-            f"Failed to schedule task '{_quoted(name)}': {cause}",
+            f"Failed to schedule task '{plain(name, longest=LONGEST_QUOTE)}': {cause}",
             name=name,
             cronExpression=cron_expression,
             cause=cause,
@@ -200,7 +197,7 @@ class InvalidCronExpressionError(CronError):
 
     def __init__(self, expression: str, field: str, reason: str, *, hint: str | None = None) -> None:
         super().__init__(
-            f'Invalid cron expression "{_quoted(expression)}": {field} field {reason}',
+            f'Invalid cron expression "{plain(expression, longest=LONGEST_QUOTE)}": {field} field {reason}',
             hint=hint,
             expression=expression,
             field=field,

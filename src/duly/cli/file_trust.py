@@ -5,7 +5,8 @@ import stat
 from pathlib import Path
 from typing import Final
 
-from duly.cli.output import note, plain
+from duly.cli.output import note
+from duly.text import plain
 
 _ROOT: Final = 0
 _warned: set[str] = set()

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from duly.cli.output import plain
 from duly.cli.reading import KnownTask, Snapshot
 from duly.core.agenda import Group
 from duly.core.moments import MICROSECONDS, Instant, Minute, begin, minute_of
@@ -12,6 +11,7 @@ from duly.core.occurrences import next_after
 from duly.core.task import AwaitingRetry, Running, interrupt, lateness_threshold
 from duly.errors import CronCalculationError
 from duly.insight.words import between, stretch
+from duly.text import plain
 
 POLL_PERIOD: Final = 60 * MICROSECONDS
 _NAMES_MAX: Final = 5

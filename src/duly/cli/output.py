@@ -39,6 +39,7 @@ from duly.errors import (
     TaskTryDeserializeError,
     TraceError,
 )
+from duly.text import plain
 
 JSON_FORMAT: Final = 1
 """The version of all JSON shapes; it grows when a field changes its meaning or goes, not when one is added."""
@@ -165,19 +166,6 @@ def show_failure(failure: Failure) -> None:
         error_console().print(plain(failure.excerpt, lines=True), soft_wrap=True, style="dim")
     if failure.hint:
         note(plain(failure.hint, lines=True), "hint", "bold cyan")
-
-
-def plain(value: object, *, lines: bool = False) -> str:
-    """Text that does nothing to a terminal: unprintable characters are written out, line ends only if `lines`."""
-    text = str(value)
-    if text.isprintable():
-        return text
-    return "".join(
-        letter
-        if letter.isprintable() or (lines and letter == "\n")
-        else letter.encode("unicode_escape", "backslashreplace").decode("ascii")
-        for letter in text
-    )
 
 
 def first_line(text: str, longest: int = 120) -> str:

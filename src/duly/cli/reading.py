@@ -22,7 +22,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import click
 
 from duly.cli.holding import Holder, read_lock
-from duly.cli.output import Exit, Failure, fail, failure_of, plain
+from duly.cli.output import Exit, Failure, fail, failure_of
 from duly.cli.time_text import host_zone, now
 from duly.core.moments import Instant, zone_name
 from duly.core.record import FIELDS, StoredTask, read_records
@@ -32,6 +32,7 @@ from duly.stores.port import Declaration, RunRecord
 from duly.stores.sqlite import schema
 from duly.stores.sqlite.faults import naming_faults
 from duly.stores.sqlite.file import exists, kind
+from duly.text import plain
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")

@@ -25,11 +25,12 @@ from duly.cli import signals
 from duly.cli.commands.check import examine
 from duly.cli.file_trust import warn_of_others
 from duly.cli.file_watch import Signature, signature
-from duly.cli.output import Exit, Failure, fail, failure_of, plain, reason_of
+from duly.cli.output import Exit, Failure, fail, failure_of, reason_of
 from duly.core.registration import Registration, read_registrations
 from duly.core.steps import finish
 from duly.errors import CronExpressionInvalidError, DulyError
 from duly.stores.sqlite.file import kind
+from duly.text import plain
 
 DEFAULT_ATTRIBUTE: Final = "registrations"
 TARGET_HELP: Final = "module:attribute or path/to/file.py[:attribute]; the default attribute is `registrations`"

@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
 
 from duly.cli.holding import read_lock
-from duly.cli.output import Exit, Failure, fail, plain, reason_of
+from duly.cli.output import Exit, Failure, fail, reason_of
 from duly.cli.reading import reading_from, recognise
 from duly.errors import TraceError
 from duly.stores.sqlite.file import exists, kind
 from duly.stores.sqlite.trace import export
+from duly.text import plain
 
 STANDARD_STREAM: Final = "-"
 _MAGIC: Final = b"SQLite format 3\0"

@@ -15,7 +15,8 @@ from itertools import islice
 from typing import Final
 
 from duly.core import occurrences
-from duly.errors import CronCalculationError, FieldParseError, InvalidCronExpressionError, _quoted
+from duly.errors import CronCalculationError, FieldParseError, InvalidCronExpressionError
+from duly.text import plain
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -268,7 +269,7 @@ def _fault(field: _Field, element: str) -> _Fault:
         return "contains a sign '-'", "write numbers alone, and ranges with both their ends"
     if (dash and not high) or "-" in high:
         return (
-            f"contains '{_quoted(element, longest=20)}', which is no range",
+            f"contains '{plain(element, longest=20)}', which is no range",
             "a range is two numbers and a '-'",
         )
     for digits in (low, high) if dash else (low,):
@@ -289,13 +290,13 @@ def _foreign(field: _Field, element: str, at: int) -> _Fault:
             return reason, hint
     if letter.isascii() and letter.isalpha():
         return "contains names", _without_names(field, element[at : at + 40])
-    return f"contains '{_quoted(letter)}' (U+{ord(letter):04X})", "write digits, '-' and ',', or '*' alone"
+    return f"contains '{plain(letter)}' (U+{ord(letter):04X})", "write digits, '-' and ',', or '*' alone"
 
 
 def _out_of_range(field: _Field, element: str, digits: str) -> _Fault:
     number = digits.lstrip("0") or "0"
     if field is not _WEEKDAY or number != "7":
-        return f"value {_quoted(number, longest=20)} is out of range {field.low}-{field.high}", None
+        return f"value {plain(number, longest=20)} is out of range {field.low}-{field.high}", None
     first = _number(field, element.partition("-")[0])  # empty if it is this 7 itself
     monday = 2
     if first < monday:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from duly.clock import Clock
 from duly.events import Event, TaskRunFailed
+from duly.text import plain
 
 SLICE_SECONDS: Final = 0.010
 _logger: Final = logging.getLogger("duly")
@@ -129,19 +130,13 @@ def _log(event: Event) -> None:
 
 def readable(name: str, fields: Mapping[str, Any]) -> str:
     """One line for people, whatever a task is called: no injected lines, no terminal codes."""
-    return " ".join([name, *(f"{key}={printable(value)}" for key, value in fields.items())])
+    return " ".join([name, *(f"{key}={_field(value)}" for key, value in fields.items())])
 
 
-def printable(value: object) -> str:
-    """A value as text that stays on its line, does nothing to a terminal, and looks like no other."""
+def _field(value: object) -> str:
+    """A value of a field, in quotes where it could be taken for more than one."""
     if not isinstance(value, str):
-        return _escaped(repr(value) if isinstance(value, Mapping | tuple | list) else str(value))
+        return plain(repr(value) if isinstance(value, Mapping | tuple | list) else value)
     if value and value.isprintable() and not (" " in value or '"' in value):
         return value
-    return '"' + _escaped(value.replace("\\", "\\\\").replace('"', '\\"')) + '"'
-
-
-def _escaped(text: str) -> str:
-    if text.isprintable():
-        return text
-    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
+    return '"' + plain(value.replace("\\", "\\\\").replace('"', '\\"')) + '"'

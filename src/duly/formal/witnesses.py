@@ -19,6 +19,7 @@ from duly.formal.properties import BY_ID, PropertyKind
 from duly.formal.registers import RegisterSnapshot
 from duly.formal.trace import IE, RE, RG, RS, WK, Event
 from duly.formal.verdicts import Violation
+from duly.text import plain
 
 WINDOW: Final = 2_000
 """Events of one task that are kept at most; what came before them is kept as registers."""
@@ -174,10 +175,5 @@ def _lines(found: Witness) -> Iterator[str]:
         if isinstance(event, IE) and event.declared < 0:
             del fields["declared"], fields["digest"]
         at = as_datetime(event.at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        told = " ".join(f"{name}={_plain(value)}" for name, value in fields.items() if value is not None)
+        told = " ".join(f"{name}={plain(value)}" for name, value in fields.items() if value is not None)
         yield f"  {event.seq:>6}  {at}  {type(event).__name__}  {told}".rstrip()
-
-
-def _plain(value: object) -> str:
-    text = str(value)
-    return text if text.isprintable() else text.encode("unicode_escape", "backslashreplace").decode("ascii")

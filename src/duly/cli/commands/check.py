@@ -9,10 +9,11 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from duly.cli.dialects import Remark, Translation, translate
-from duly.cli.output import Exit, fail, json_option, plain, print_json, say
+from duly.cli.output import Exit, fail, json_option, print_json, say
 from duly.core.cron import CronExpression, parse_cron
 from duly.errors import InvalidCronExpressionError
 from duly.insight.cron_words import in_words
+from duly.text import plain
 
 _SHOWN_MAX: Final = 200
 _FIELDS: Final = ("minute", "hour", "day", "month", "weekday")

@@ -8,7 +8,7 @@ import click
 from rich.text import Text
 
 from duly.cli.completion import complete_task, complete_zone
-from duly.cli.output import Exit, fail, json_option, note, plain, print_json, say
+from duly.cli.output import Exit, fail, json_option, note, print_json, say
 from duly.cli.reading import Snapshot, read_store, store_option, unknown_task
 from duly.cli.time_text import MOMENT_FORMS, parse_moment, zone_named
 from duly.core.moments import Instant, zone_name
@@ -17,6 +17,7 @@ from duly.insight.evidence import Evidence
 from duly.insight.explanation import Answer, Explanation
 from duly.insight.explanation import explain as explain_minute
 from duly.insight.json_form import json_form
+from duly.text import plain
 
 _STYLES = {
     Answer.RAN: "bold green",

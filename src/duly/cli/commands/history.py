@@ -12,13 +12,14 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from duly.cli.completion import complete_task
-from duly.cli.output import Exit, first_line, json_option, note, plain, print_json, say, show
+from duly.cli.output import Exit, first_line, json_option, note, print_json, say, show
 from duly.cli.reading import Snapshot, read_store, store_option, unknown_task
 from duly.cli.tables import table
 from duly.cli.time_text import moment_argument
 from duly.core.moments import MICROSECONDS, Instant
 from duly.insight.words import between, clock_time, iso, stretch
 from duly.stores.port import RunRecord
+from duly.text import plain
 
 OUTCOMES: Final = ("success", "failure", "interrupted", "running")
 _STYLES: Final = {"success": "green", "failure": "bold red", "interrupted": "yellow", "running": "cyan"}

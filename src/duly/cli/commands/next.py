@@ -12,7 +12,7 @@ from rich.text import Text
 
 from duly.cli.commands.check import Verdict, examine, pointed_at
 from duly.cli.completion import complete_target, complete_zone
-from duly.cli.output import Exit, fail, json_option, plain, print_json, say
+from duly.cli.output import Exit, fail, json_option, print_json, say
 from duly.cli.target import TARGET_HELP, load_now, looks_like_target
 from duly.cli.time_text import host_zone, now, parse_moment, zone_named
 from duly.core.cron import CronExpression
@@ -22,6 +22,7 @@ from duly.insight.cron_words import in_words
 from duly.insight.json_form import json_form
 from duly.insight.words import ago, listed
 from duly.insight.zone_changes import Leap, leaps
+from duly.text import plain
 
 _MINUTES_TOLD_MAX = 4
 

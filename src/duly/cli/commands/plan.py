@@ -14,7 +14,7 @@ import click
 from rich.text import Text
 
 from duly.cli.completion import complete_target
-from duly.cli.output import Exit, json_option, note, plain, print_json, say
+from duly.cli.output import Exit, json_option, note, print_json, say
 from duly.cli.reading import Snapshot, UnusedStore, read_store, store_option
 from duly.cli.target import Loaded, load_now
 from duly.cli.time_text import host_zone, now
@@ -27,6 +27,7 @@ from duly.core.steps import finish
 from duly.core.task import Interrupted, Running, Task, corrected, interrupt
 from duly.errors import CronCalculationError
 from duly.insight.words import clock_time, iso, stretch
+from duly.text import plain
 
 NEXT_STARTS: Final = 5
 BUSIEST_MINUTES: Final = 5

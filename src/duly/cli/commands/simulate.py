@@ -17,7 +17,7 @@ from rich.text import Text
 
 from duly.cli import signals
 from duly.cli.completion import complete_target, complete_zone
-from duly.cli.output import Exit, error_console, fail, json_option, plain, print_json, say, show
+from duly.cli.output import Exit, error_console, fail, json_option, print_json, say, show
 from duly.cli.plotting import check_plotting, draw
 from duly.cli.simulation import Outcome, Scenario, SimulatedRun, Tally, let_pass
 from duly.cli.tables import table
@@ -25,6 +25,7 @@ from duly.cli.target import TARGET_HELP, load_now
 from duly.cli.time_text import host_zone, now, parse_duration, parse_moment, zone_named
 from duly.core.moments import zone_name
 from duly.insight.words import stretch
+from duly.text import plain
 
 _SHOWN_STARTS: Final = 40
 _SPARE: Final = ("latest start", "repeated", "skipped", "interrupted", "retries", "longest lateness", "missed")

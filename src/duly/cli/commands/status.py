@@ -14,7 +14,7 @@ from rich.text import Text
 from duly.cli import signals
 from duly.cli.file_watch import pause
 from duly.cli.health import Health, Situation, examine
-from duly.cli.output import Exit, console, fail, first_line, json_option, plain, print_json, show
+from duly.cli.output import Exit, console, fail, first_line, json_option, print_json, show
 from duly.cli.reading import Snapshot, read_store, store_option
 from duly.cli.tables import table
 from duly.cli.time_text import duration_argument
@@ -22,6 +22,7 @@ from duly.clock import SystemClock
 from duly.core.moments import MICROSECONDS, as_datetime, zone_name
 from duly.core.task import Running
 from duly.insight.words import ago, between, clock_time, iso, offset, stretch
+from duly.text import plain
 
 _URGENCY = {"interrupted": 0, "owed": 1, "running": 2, "retrying": 3, "waiting": 4}
 _SPARE = ("cron", "last success", "owed since", "last start", "late")

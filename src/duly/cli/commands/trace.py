@@ -12,9 +12,10 @@ from typing import BinaryIO
 
 import click
 
-from duly.cli.output import Exit, fail, json_option, note, plain, print_json, reason_of, say
+from duly.cli.output import Exit, fail, json_option, note, print_json, reason_of, say
 from duly.cli.traces import STANDARD_STREAM, StoredTrace, copy_trace, is_store, unwritable
 from duly.stores.sqlite.file import kind
+from duly.text import plain
 
 
 @click.group(name="trace", no_args_is_help=False)

@@ -17,7 +17,6 @@ from duly.cli.output import (
     failure_of,
     json_option,
     note,
-    plain,
     print_json,
     reason_of,
     say,
@@ -33,6 +32,7 @@ from duly.formal.registers import RegisterSnapshot
 from duly.formal.trace import LETTERS, Event
 from duly.formal.verdicts import Verdict, Violation
 from duly.formal.witnesses import Witness, witnesses
+from duly.text import plain
 
 LONG_BYTES: Final = 4 << 20
 """From this length on a terminal shows how far the reading is; what is shorter takes a fraction of a second."""

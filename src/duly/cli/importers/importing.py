@@ -9,13 +9,13 @@ from datetime import datetime, timedelta, tzinfo
 from typing import Any, Final
 
 from duly.cli.dialects import posix_set
-from duly.cli.output import plain
 from duly.core.cron import CronExpression, parse_cron
 from duly.core.moments import zone_name
 from duly.errors import InvalidCronExpressionError
 from duly.insight.cron_words import in_words
 from duly.insight.words import listed
 from duly.insight.zone_changes import leaps
+from duly.text import plain
 
 AHEAD: Final = timedelta(days=366)
 """How far ahead changes of the clock are looked for."""

@@ -28,12 +28,13 @@ from typing import Any, Final
 from rich.text import Text
 
 from duly import events
-from duly.cli.output import Failure, console, first_line, plain, show_failure
+from duly.cli.output import Failure, console, first_line, show_failure
 from duly.cli.target import shortened_traceback
 from duly.clock import SystemClock
 from duly.core.moments import as_datetime
 from duly.events import Event
 from duly.insight.words import stretch
+from duly.text import plain
 
 _LEVELS: Final = {events.DEBUG: "debug", events.INFO: "info", events.WARNING: "warning", events.ERROR: "error"}
 _STYLES: Final = {events.DEBUG: "dim", events.INFO: "", events.WARNING: "yellow", events.ERROR: "bold red"}

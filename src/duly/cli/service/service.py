@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar
 
 from duly import events
 from duly.cli.file_watch import Signature, pause, signature, watch
-from duly.cli.output import Exit, Failure, failure_of, plain
+from duly.cli.output import Exit, Failure, failure_of
 from duly.cli.service.events_log import ApplicationLog, EventsLog
 from duly.cli.service.notify import Notifier
 from duly.cli.target import Loaded, Target, TargetFailure, load
@@ -28,6 +28,7 @@ from duly.errors import DulyError, TaskListMismatchError
 from duly.events import Event
 from duly.insight.words import offset
 from duly.scheduler import Scheduler, scheduler_on
+from duly.text import plain
 
 T = TypeVar("T")
 
