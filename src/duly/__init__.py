@@ -7,6 +7,7 @@ stores/     durability: the Store protocol, SQLite
 formal/     the observable trace, the properties it must satisfy, and the checker
 testing/    the simulated host, for your tests and ours
 insight/    what a store means to people, as values
+simulation/ what if: the real scheduler on a simulated host, with stand-ins for the callbacks
 cli/        for people: the command line
 errors, events, clock       the words all of them share
 text        text from outside, made safe to show

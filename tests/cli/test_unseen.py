@@ -9,11 +9,11 @@ from pathlib import Path
 import click
 import pytest
 
+from duly.cli.commands.simulate import check_plot
 from duly.cli.commands.status import status
 from duly.cli.commands.trace import export
 from duly.cli.commands.verify import verify
 from duly.cli.output import Exit, Failure
-from duly.cli.plotting import check_plotting
 from duly.cli.reading import UnusedStore, read_store
 from duly.cli.target import parse_target
 from tests.cli.program import ago, duly, fingerprint, nothing, simulated, write_target
@@ -174,6 +174,6 @@ def test_a_target_or_the_place_of_a_picture_that_may_not_be_seen_is_not_a_missin
     assert message == f"{target} cannot be looked at: permission denied"
     assert code is Exit.TARGET
     inside = folder / "inside"
-    message, code, _ = refusal(lambda: check_plotting(inside / "load.svg"))
+    message, code, _ = refusal(lambda: check_plot(inside / "load.svg"))
     assert message == f"--plot: the folder {inside} cannot be looked at: permission denied"
     assert code is Exit.USAGE

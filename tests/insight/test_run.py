@@ -6,7 +6,7 @@ import pytest
 
 from duly.core.moments import Instant
 from duly.insight.json_form import json_form
-from duly.insight.run import run_of
+from duly.insight.run import run_report
 from duly.stores.port import RunRecord
 
 
@@ -25,7 +25,7 @@ def record(
 
 def test_a_run_says_how_late_it_was_and_how_long_it_took() -> None:
     """Lateness in whole milliseconds, as the events have it; the duration with its fraction."""
-    assert json_form(run_of(record(outcome="failure", error="OSError: x")), UTC) == {
+    assert json_form(run_report(record(outcome="failure", error="OSError: x")), UTC) == {
         "runId": 7,
         "task": "backup",
         "expression": "* * * * *",
@@ -51,5 +51,5 @@ def test_a_run_says_how_late_it_was_and_how_long_it_took() -> None:
 def test_what_is_not_known_of_a_run_is_none(
     given: RunRecord, lateness_ms: int | None, duration_ms: float | None
 ) -> None:
-    run = run_of(given)
+    run = run_report(given)
     assert (run.lateness_ms, run.duration_ms) == (lateness_ms, duration_ms)

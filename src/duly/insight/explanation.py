@@ -17,7 +17,7 @@ from duly.core.occurrences import latest_until, next_after
 from duly.core.task import CRASH_LOOP_DELAY
 from duly.errors import CronCalculationError
 from duly.insight.evidence import OCCURRENCES_COUNTED_MAX, Evidence
-from duly.insight.run import Run, run_of
+from duly.insight.run import RunReport, run_report
 from duly.insight.words import between, stretch
 from duly.insight.zone_changes import zone_change_around
 from duly.stores.port import Declaration, RunRecord
@@ -60,7 +60,7 @@ class Explanation:
     verdict: Answer
     headline: str
     reasons: Sequence[Reason]
-    run: Run | None
+    run: RunReport | None
     """The run that the answer is about, if there is one."""
 
 
@@ -109,7 +109,7 @@ class _Question:
     def _answer(
         self, answer: Answer, headline: str, reasons: Sequence[Reason], run: RunRecord | None = None
     ) -> Explanation:
-        shown = None if run is None else run_of(run)
+        shown = None if run is None else run_report(run)
         return Explanation(self.evidence.task, self.wall, zone_name(self.zone), answer, headline, reasons, shown)
 
     def _skipped(self) -> Explanation:

@@ -7,7 +7,7 @@ from duly.stores.port import RunRecord
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class RunReport:
     """One run, in history or still under way."""
 
     run_id: int
@@ -31,11 +31,11 @@ class Run:
     error: str | None
 
 
-def run_of(record: RunRecord) -> Run:
+def run_report(record: RunRecord) -> RunReport:
     """A record of the store as people see it. A clock that was set back makes no negative times."""
     late = max(0, record.started_at - record.scheduled_time)
     took = None if record.ended_at is None else max(0, record.ended_at - record.started_at)
-    return Run(
+    return RunReport(
         record.run_id,
         record.task,
         record.expression,

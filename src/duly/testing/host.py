@@ -60,9 +60,10 @@ class SimulatedHost:
     is a path that outlives the host; by default the disk is gone with it. `events` lists every event of every scheduler
     on this host, except the two that each poll makes. Looks at which nothing is due, and that leave no mark (no trace,
     no poll that anybody hears), are left out, so a year passes in seconds; `idle_looks=False` leaves out the others
-    too. `seed` chooses among the orders in which things can happen: who wakes first of those that sleep until the same
-    moment, how soon a store's call or a blocking callback has its turn; 0 is the plain order. The same seed gives the
-    same history, to the byte.
+    too. `callbacks_only_sleep` is a promise: callbacks wait for nothing but `sleep()`, so the host is known to be quiet
+    while they all do. `seed` chooses among the orders in which things can happen: who wakes first of those that sleep
+    until the same moment, how soon a store's call or a blocking callback has its turn; 0 is the plain order. The same
+    seed gives the same history, to the byte.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class SimulatedHost:
         store: str | Path | Store | None = None,
         *,
         idle_looks: bool = True,
+        callbacks_only_sleep: bool = False,
         seed: int = 0,
     ) -> None:
         if type(seed) is not int or seed < 0:
@@ -97,8 +99,7 @@ class SimulatedHost:
         self._schedulers: list[Scheduler] = []
         self._inside = False
         self._passing = False
-        self._callbacks_only_sleep = False
-        """A promise that `duly simulate` makes for its stand-ins: while they sleep, the host is known to be quiet."""
+        self._callbacks_only_sleep = callbacks_only_sleep
         self._rest: Callable[[], Awaitable[None]] | None = None
         """Waits until nothing on the event loop is ready, where that can be known; elsewhere it is found out."""
         self._faults: list[str] = []  # what the monitor holds against the scheduler, until it is raised

@@ -1,30 +1,34 @@
 """duly simulate: the real scheduler through days or years of simulated time, with stand-in callbacks."""
 
-import contextlib
 import difflib
 import fnmatch
 import gc
 import itertools
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime, tzinfo
+import stat
+from collections.abc import Callable, Sequence
+from datetime import tzinfo
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import click
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
 from duly.cli import signals
 from duly.cli.completion import complete_target, complete_zone
-from duly.cli.output import Exit, error_console, fail, json_option, print_json, say, show
-from duly.cli.plotting import check_plotting, draw
-from duly.cli.simulation import Outcome, Scenario, SimulatedRun, Tally, let_pass
+from duly.cli.output import Exit, fail, json_option, print_json, reason_of, say, show
+from duly.cli.progress import progress
 from duly.cli.tables import table
 from duly.cli.target import TARGET_HELP, load_now
 from duly.cli.time_text import host_zone, now, parse_duration, parse_moment, zone_named
-from duly.core.moments import zone_name
+from duly.core.moments import Instant, as_datetime, instant_of
+from duly.insight.json_form import json_form
 from duly.insight.words import stretch
+from duly.simulation.plot import FORMATS, draw
+from duly.simulation.result import SimulatedStart, Simulation, TaskSummary
+from duly.simulation.scenario import Downtime, Scenario
+from duly.simulation.simulate import simulate as simulate_scenario
+from duly.stores.sqlite.file import kind
 from duly.text import plain
 
 _SHOWN_STARTS: Final = 40
@@ -81,7 +85,7 @@ def simulate(
     if first >= last:
         fail(f"--from {begin} is not before --to {end}")
     if plot is not None:
-        check_plotting(plot)
+        check_plot(plot)
     registrations = load_now(target).registrations
     names = [each.name for each in registrations]
     scenario = Scenario(
@@ -90,61 +94,74 @@ def simulate(
         last,
         zone,
         seed,
-        _stretches(down, zone, first, last),
-        tuple(_inside("--crash-at", text, _moment("--crash-at", text, zone), first, last) for text in crash_at),
+        _downtimes(down, zone, first, last),
+        [_inside("--crash-at", text, _moment("--crash-at", text, zone), first, last) for text in crash_at],
         _by_task("--fail", failing, names, _rate),
         _by_task("--duration", duration, names, _seconds),
     )
-    outcome = _run(scenario)
+    simulation = _run(scenario)
     if plot is not None:
-        draw(outcome, plot)
+        _draw(simulation, zone, plot)
     if as_json:
-        print_json("simulate", _document(outcome))
+        print_json("simulate", json_form(simulation, zone))
     else:
-        _show(outcome, limit)
+        _show(simulation, zone, limit)
         if plot is not None:
             say(f"drawn: {plot}")
     return Exit.OK
 
 
-def _run(scenario: Scenario) -> Outcome:
+def _run(scenario: Scenario) -> Simulation:
     logging.getLogger("duly").disabled = True  # failures of stand-ins are results here, not news
     gc.set_threshold(100_000, 50, 100)  # a year makes many objects and few cycles: a quarter of the time otherwise
-    with _progress() as tell:
-        return signals.run(let_pass(scenario, tell))
+    with progress("simulating") as report:
+        return signals.run(simulate_scenario(scenario, report))
 
 
-@contextlib.contextmanager
-def _progress() -> Iterator[Callable[[float], object]]:
-    terminal = error_console()
-    if not terminal.is_terminal:
-        yield lambda _: None
-        return
-    columns = (TextColumn("simulating"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=terminal, transient=True) as bar:
-        task = bar.add_task("simulating", total=1.0)
-        yield lambda share: bar.update(task, completed=share)
+# --- the picture -----------------------------------------------------------------------------------------------------
 
 
-# --- reading the options ---------------------------------------------------------------------------------------------
-
-
-def _moment(option: str, text: str, zone: tzinfo) -> datetime:
+def check_plot(file: Path) -> None:
+    """Fail before an hour of simulation if the picture could not be drawn, or not be written."""
+    if file.suffix.lower() not in FORMATS:
+        fail(f"--plot: {file} ends neither in .svg nor in .png", "the ending chooses the format")
+    folder = file.absolute().parent
     try:
-        return parse_moment(text, zone, now()).astimezone(UTC)
+        found = kind(folder)
+    except OSError as fault:
+        fail(f"--plot: the folder {folder} cannot be looked at: {reason_of(fault)}")
+    if found != stat.S_IFDIR:
+        fail(f"--plot: the folder {folder} does not exist")
+    try:
+        import matplotlib  # noqa: F401
+    except ModuleNotFoundError:
+        fail("--plot needs the package matplotlib", 'pip install "duly[plot]"')
+
+
+def _draw(simulation: Simulation, zone: tzinfo, file: Path) -> None:
+    try:
+        draw(simulation, zone, file)
+    except OSError as fault:
+        fail(f"--plot: {file} cannot be written: {reason_of(fault)}")
+
+
+# --- the options -----------------------------------------------------------------------------------------------------
+
+
+def _moment(option: str, text: str, zone: tzinfo) -> Instant:
+    try:
+        return instant_of(parse_moment(text, zone, now()))
     except (ValueError, OverflowError) as fault:
         fail(f"{option}: {fault}")
 
 
-def _inside(option: str, text: str, when: datetime, first: datetime, last: datetime) -> datetime:
+def _inside(option: str, text: str, when: Instant, first: Instant, last: Instant) -> Instant:
     if not first <= when <= last:
         fail(f"{option} {text} is not between --from and --to")
     return when
 
 
-def _stretches(
-    texts: Sequence[str], zone: tzinfo, first: datetime, last: datetime
-) -> tuple[tuple[datetime, datetime], ...]:
+def _downtimes(texts: Sequence[str], zone: tzinfo, first: Instant, last: Instant) -> list[Downtime]:
     found = []
     for text in texts:
         head, dots, tail = text.partition("..")
@@ -153,12 +170,12 @@ def _stretches(
         begin, end = (_inside("--down", each, _moment("--down", each, zone), first, last) for each in (head, tail))
         if begin >= end:
             fail(f"--down: {head} is not before {tail}")
-        found.append((begin, end))
-    found.sort()
-    for (_, end), (begin, _) in itertools.pairwise(found):
-        if begin <= end:
-            fail("--down: two stretches overlap", "join them into one")
-    return tuple(found)
+        found.append(Downtime(begin, end))
+    found.sort(key=lambda downtime: downtime.from_)
+    for earlier, later in itertools.pairwise(found):
+        if later.from_ <= earlier.to:
+            fail("--down: two downtimes overlap", "join them into one")
+    return found
 
 
 def _by_task(option: str, texts: Sequence[str], names: Sequence[str], read: Callable[[str], float]) -> dict[str, float]:
@@ -185,9 +202,9 @@ def _rate(text: str) -> float:
     try:
         rate = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
     except ValueError:
-        raise ValueError(f"{text!r} is no rate; use a number from 0 to 1, or 30%") from None
+        raise ValueError(f"{text!r} is not a rate; use a number from 0 to 1, or 30%") from None
     if not 0 <= rate <= 1:
-        raise ValueError(f"{text} is no rate; use a number from 0 to 1, or 30%")
+        raise ValueError(f"{text} is not a rate; use a number from 0 to 1, or 30%")
     return rate
 
 
@@ -197,138 +214,83 @@ def _seconds(text: str) -> float:
     except ValueError:
         seconds = parse_duration(text).total_seconds()
     if not 0 <= seconds < 1e9:
-        raise ValueError(f"{text} is no duration; use seconds, or 90s, 5m, 1h30m")
+        raise ValueError(f"{text} is not a duration; use seconds, or 90s, 5m, 1h30m")
     return seconds
 
 
 # --- for people ------------------------------------------------------------------------------------------------------
 
 
-def _show(outcome: Outcome, limit: int) -> None:
-    scenario = outcome.scenario
-    first, last = scenario.begin.astimezone(scenario.zone), scenario.end.astimezone(scenario.zone)
+def _show(simulation: Simulation, zone: tzinfo, limit: int) -> None:
+    first, last = as_datetime(simulation.from_, zone), as_datetime(simulation.to, zone)
     say(
-        f"{len(scenario.registrations)} tasks, {first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M}, "
-        f"{zone_name(scenario.zone)}: {len(outcome.runs)} starts",
+        f"{len(simulation.tasks)} tasks, {first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M}, "
+        f"{simulation.zone}: {len(simulation.starts)} starts",
         style="bold",
     )
-    for note in outcome.notes:
+    for note in simulation.notes:
         say(f"note: {note}", style="yellow")
-    if outcome.runs:
+    if simulation.starts:
         say()
-        _show_timeline(outcome, limit)
+        _show_timeline(simulation, zone, limit)
     say()
-    _show_summary(outcome.tallies)
+    _show_summary(simulation.tasks, zone)
 
 
-def _show_timeline(outcome: Outcome, limit: int) -> None:
-    scenario = outcome.scenario
-    shown = outcome.runs if limit == 0 else outcome.runs[:limit]
-    width = max(len(plain(run.task)) for run in shown)
-    marks: list[tuple[datetime, Text]] = []
-    for begin, end in scenario.down:
-        marks.append((begin, Text("stopped", style="yellow")))
-        marks.append((end, Text("started again", style="yellow")))
-    marks += [(crash, Text("crash, started again", style="magenta")) for crash in scenario.crashes]
-    complete = len(shown) == len(outcome.runs)
-    lines = [(run.at, 1, _told(run, width)) for run in shown]
-    lines += [(when, 0, text) for when, text in marks if complete or when <= shown[-1].at]
-    for when, _, text in sorted(lines, key=lambda line: (line[0].astimezone(UTC), line[1])):
-        local = when.astimezone(scenario.zone)
+def _show_timeline(simulation: Simulation, zone: tzinfo, limit: int) -> None:
+    shown = simulation.starts if limit == 0 else simulation.starts[:limit]
+    width = max(len(plain(start.task)) for start in shown)
+    marks: list[tuple[Instant, Text]] = []
+    for downtime in simulation.down:
+        marks.append((downtime.from_, Text("stopped", style="yellow")))
+        marks.append((downtime.to, Text("started again", style="yellow")))
+    marks += [(crash, Text("crash, started again", style="magenta")) for crash in simulation.crashes]
+    left_out = len(simulation.starts) - len(shown)
+    lines = [(start.at, 1, _start_line(start, width)) for start in shown]
+    lines += [(when, 0, text) for when, text in marks if not left_out or when <= shown[-1].at]
+    for when, _, text in sorted(lines, key=lambda line: line[:2]):
         text.rstrip()
-        say(Text.assemble((f"{local:%a %Y-%m-%d %H:%M:%S}  ", "dim"), text))
-    if not complete:
-        say(f"… and {len(outcome.runs) - len(shown)} more; --limit 0 shows all", style="dim")
+        say(Text.assemble((f"{as_datetime(when, zone):%a %Y-%m-%d %H:%M:%S}  ", "dim"), text))
+    if left_out:
+        say(f"… and {left_out} more; --limit 0 shows all", style="dim")
 
 
-def _told(run: SimulatedRun, width: int) -> Text:
+def _start_line(start: SimulatedStart, width: int) -> Text:
     facts = []
-    if run.cause != "cron":
-        facts.append({"retry": "retry", "interrupted": "restart of an interrupted run"}[run.cause])
-    if run.lateness >= 1:
-        facts.append(f"late by {stretch(run.lateness)}")
-    if run.serves > 1:
-        facts.append(f"serves {run.serves} occurrences")
-    if run.duration:
-        facts.append(f"took {stretch(run.duration)}")
-    return Text.assemble(
-        f"{plain(run.task):{width}}  ", (f"{run.outcome:11}", _STYLES.get(run.outcome, "")), f"  {', '.join(facts)}"
-    )
+    if start.cause != "cron":
+        facts.append({"retry": "retry", "interrupted": "restart of an interrupted run"}[start.cause])
+    if start.lateness_ms >= 1000:
+        facts.append(f"late by {stretch(start.lateness_ms / 1000)}")
+    if start.serves > 1:
+        facts.append(f"serves {start.serves} occurrences")
+    if start.duration_ms:
+        facts.append(f"took {stretch(start.duration_ms / 1000)}")
+    outcome = (f"{start.outcome:11}", _STYLES.get(start.outcome, ""))
+    return Text.assemble(f"{plain(start.task):{width}}  ", outcome, f"  {', '.join(facts)}")
 
 
-def _show_summary(tallies: Sequence[Tally]) -> None:
-    counted = ("starts", "failures", "retries", "interrupted", "missed", "skipped", "repeated")
+def _show_summary(tasks: Sequence[TaskSummary], zone: tzinfo) -> None:
     rows = [
         [
             Text(plain(each.task)),
             Text(str(each.starts)),
             *(Text(str(number) if number else "-") for number in _counts(each)),
-            Text(f"{each.latest:%Y-%m-%d %H:%M}" if each.latest is not None else "-"),
-            Text(stretch(each.longest_lateness) if each.longest_lateness >= 1 else "-"),
+            Text("-" if each.latest is None else f"{as_datetime(each.latest, zone):%Y-%m-%d %H:%M}"),
+            Text(stretch(each.longest_lateness_ms / 1000) if each.longest_lateness_ms >= 1000 else "-"),
         ]
-        for each in tallies
+        for each in tasks
     ]
+    counted = ("starts", "failures", "retries", "interrupted", "missed", "skipped", "repeated")
     headings = ("task", *counted, "latest start", "longest lateness")
     show(table(headings, rows, right={*counted, "longest lateness"}, spare=_SPARE, header_style="bold"))
     say(
         "missed: served later, all at once; skipped: minutes that do not exist; repeated: due the first time only",
         "dim",
     )
-    owed = [f"{plain(each.task)} ({each.still_owed})" for each in tallies if each.still_owed]
+    owed = [f"{plain(each.task)} ({each.still_owed})" for each in tasks if each.still_owed]
     if owed:
         say(f"still owed at the end: {', '.join(owed)}", style="yellow")
 
 
-def _counts(tally: Tally) -> tuple[int, ...]:
-    return tally.failures, tally.retries, tally.interrupted, tally.missed, tally.skipped, tally.repeated
-
-
-# --- JSON ------------------------------------------------------------------------------------------------------------
-
-
-def _document(outcome: Outcome) -> dict[str, Any]:
-    scenario = outcome.scenario
-
-    def local(when: datetime | None) -> str | None:
-        return None if when is None else when.astimezone(scenario.zone).isoformat()
-
-    return {
-        "zone": zone_name(scenario.zone),
-        "from": local(scenario.begin),
-        "to": local(scenario.end),
-        "seed": scenario.seed,
-        "down": [{"from": local(begin), "to": local(end)} for begin, end in scenario.down],
-        "crashes": [local(crash) for crash in scenario.crashes],
-        "notes": outcome.notes,
-        "tasks": [
-            {
-                "task": each.task,
-                "expression": each.cron,
-                "starts": each.starts,
-                "failures": each.failures,
-                "retries": each.retries,
-                "interrupted": each.interrupted,
-                "restarts": each.restarts,
-                "missed": each.missed,
-                "skipped": each.skipped,
-                "repeated": each.repeated,
-                "latest": local(each.latest),
-                "longestLatenessMs": round(each.longest_lateness * 1000),
-                "stillOwed": each.still_owed,
-            }
-            for each in outcome.tallies
-        ],
-        "starts": [
-            {
-                "task": run.task,
-                "at": local(run.at),
-                "cause": run.cause,
-                "outcome": run.outcome,
-                "owedSince": local(run.owed_since),
-                "latenessMs": round(run.lateness * 1000),
-                "serves": run.serves,
-                "durationMs": None if run.duration is None else round(run.duration * 1000),
-            }
-            for run in outcome.runs
-        ],
-    }
+def _counts(task: TaskSummary) -> tuple[int, ...]:
+    return task.failures, task.retries, task.interrupted, task.missed, task.skipped, task.repeated

@@ -6,14 +6,12 @@ from datetime import UTC
 from typing import Any, Final
 
 import click
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
 from duly.cli.output import (
     Exit,
     Failure,
-    error_console,
     failure_of,
     json_option,
     note,
@@ -22,6 +20,7 @@ from duly.cli.output import (
     say,
     show,
 )
+from duly.cli.progress import progress
 from duly.cli.traces import Input, open_input
 from duly.core.moments import Instant, as_datetime
 from duly.errors import TraceError
@@ -85,51 +84,36 @@ def verify(sources: tuple[str, ...], no_bounds: bool, unsealed: bool, as_json: b
 
 def _judge(inputs: Sequence[Input], *, bounded: bool) -> Checker:
     checker = Checker(bounded=bounded)
-    with _progress(sum(each.size for each in inputs)) as tell:
+    total = sum(each.size for each in inputs)
+    with progress("verifying", total, shown=total >= LONG_BYTES) as report:
+        done = 0
         for each in inputs:
             try:
-                checker.take(_Told(each.file, tell))
+                checker.take(_CountedFile(each.file, report, done))
             except TraceError as error:
                 raise _refused(each, error, alone=len(inputs) == 1) from error
             except OSError as fault:
                 raise Failure(f"{each.name} cannot be read: {reason_of(fault)}", None, Exit.STORE) from fault
+            done += each.size
     return checker
 
 
-class _Told:
-    """A file that tells how many bytes were read from it."""
+class _CountedFile:
+    """A file that reports how many bytes have been read, from it and from those before it."""
 
-    def __init__(self, file: Source, tell: Callable[[int], object]) -> None:
+    def __init__(self, file: Source, report: Callable[[float], object], done: int) -> None:
         self._file = file
-        self._tell = tell
+        self._report = report
+        self._done = self._reported = done
         getattr(file, "seek", lambda _: None)(0)
 
     def read(self, size: int, /) -> bytes:
         read = self._file.read(size)
-        self._tell(len(read))
+        self._done += len(read)
+        if self._done - self._reported >= 64 * BLOCK_BYTES:  # a few times a second: blocks come by the thousand
+            self._report(self._done)
+            self._reported = self._done
         return read
-
-
-@contextlib.contextmanager
-def _progress(total: int) -> Iterator[Callable[[int], object]]:
-    terminal = error_console()
-    if total < LONG_BYTES or not terminal.is_terminal:
-        yield lambda _: None
-        return
-    columns = (TextColumn("verifying"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=terminal, transient=True) as bar:
-        task = bar.add_task("verifying", total=total)
-        unsaid = 0
-
-        def tell(read: int) -> None:
-            nonlocal unsaid
-            unsaid += read
-            if unsaid >= 64 * BLOCK_BYTES:  # a bar is moved a few times a second, blocks come by the thousand
-                bar.update(task, advance=unsaid)
-                unsaid = 0
-
-        yield tell
-        bar.update(task, completed=total)
 
 
 def _refused(source: Input, error: TraceError, *, alone: bool) -> Failure:
