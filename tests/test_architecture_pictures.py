@@ -87,11 +87,11 @@ def test_a_wrong_picture_of_the_layers_is_noticed() -> None:
 
 
 def test_every_layer_of_the_picture_is_described() -> None:
-    """The table below the picture names each of them, but the two that the text describes."""
+    """The table below the picture names each of them, but for three that hold one module each."""
     section = PAGE.split("## The layers\n")[1].split("\n## ")[0]
     described = {name for cell in re.findall(r"^\| ([\w, ]+) \|", section, re.MULTILINE) for name in cell.split(", ")}
     drawn = {name for arrow in layer_arrows(picture("The layers")) for name in arrow}
-    assert drawn - described == {"clock", "threads"}
+    assert drawn - described == {"clock", "text", "threads"}
 
 
 # --- the states of a task --------------------------------------------------------------------------------------------
