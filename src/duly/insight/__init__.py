@@ -2,6 +2,7 @@
 
 json_form     the one JSON form of every value, derived from its fields
 explanation   why a task ran, did not run, or ran late at a minute; evidence: what that rests on
+plan          what initialize() would do with a store
 run           one run: how late, how long, what became of it
 zone_changes  where a zone changes its offset, and the minutes of an expression that it skips or repeats
 cron_words    a cron expression in words

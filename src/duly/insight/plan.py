@@ -1,0 +1,244 @@
+"""What initialize() would do with a store, as a value, without doing it."""
+
+import heapq
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import tzinfo
+from functools import lru_cache
+from itertools import count
+from typing import Final
+
+from duly.core.cron import CronExpression
+from duly.core.moments import Instant, Minute, as_datetime, begin, minute_of, zone_name
+from duly.core.occurrences import next_after
+from duly.core.record import StoredTask
+from duly.core.registration import Registration, Registrations, RunsOn
+from duly.core.resolution import Resolution, resolve
+from duly.core.steps import finish
+from duly.core.task import Interrupted, Running, Task, corrected, interrupt
+from duly.errors import CronCalculationError
+
+NEXT_STARTS: Final = 5
+BUSIEST_MINUTES: Final = 5
+_DAY_SECONDS: Final = 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """What a declaration says, but for its callback."""
+
+    expression: CronExpression
+    retry_delay_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class NewTask:
+    """Declared, and not stored."""
+
+    task: str
+    expression: CronExpression
+    retry_delay_ms: int
+    next_starts: Sequence[Instant]
+
+
+@dataclass(frozen=True, slots=True)
+class OverriddenTask:
+    """Declared otherwise than stored."""
+
+    task: str
+    stored: Configuration
+    declared: Configuration
+    dropped: Sequence[str]
+    """What was owed, and would go with the old declaration."""
+
+    running: bool
+    """Whether a run is under way; it goes on, and its end belongs to the old declaration."""
+
+    next_starts: Sequence[Instant]
+
+
+@dataclass(frozen=True, slots=True)
+class OrphanedTask:
+    """Stored, and no longer declared: it would be removed."""
+
+    task: str
+    expression: CronExpression
+    retry_delay_ms: int
+    last_attempt_at: Instant | None
+    dropped: Sequence[str]
+    running: bool
+
+
+@dataclass(frozen=True, slots=True)
+class InterruptedTask:
+    """Preserved, and its last run was cut short by a crash."""
+
+    task: str
+    started_at: Instant
+    interruptions: int
+    resumes_at: Instant | None
+    """None: it waits for its next due minute."""
+
+
+@dataclass(frozen=True, slots=True)
+class BusyMinute:
+    """A minute in which many tasks are due."""
+
+    minute: Instant
+    tasks: int
+    names: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All that initialize() would do."""
+
+    at: Instant
+    zone: str
+    new: Sequence[NewTask]
+    overridden: Sequence[OverriddenTask]
+    orphaned: Sequence[OrphanedTask]
+    interrupted: Sequence[InterruptedTask]
+    preserved: Sequence[str]
+    busiest: Sequence[BusyMinute]
+    """The busiest minutes of the coming day."""
+
+    losses: Sequence[str]
+    """The tasks that would be orphaned, or would lose something that they are owed."""
+
+    as_busy: int = field(repr=False)
+    """How many more minutes of the coming day are as busy as the last of `busiest`."""
+
+
+def plan(
+    declared: Sequence[Registration],
+    stored: Iterable[tuple[StoredTask, bool]],
+    *,
+    now: Instant,
+    zone: tzinfo,
+    restart: bool,
+) -> Plan:
+    """What an initialize() with these registrations would do now.
+
+    With each stored task comes whether it is interrupted: running by its record, and nothing runs it. `restart` says
+    whether interrupted runs start again at once, or wait for their next due minute.
+    """
+    tasks = {task.name: task for task in _tasks(stored, now, zone, restart=restart)}
+    generations = count(1)
+    resolution = finish(
+        resolve(Registrations(declared), tasks, now=now, zone=zone, new_generations=lambda: next(generations))
+    )
+    busiest, as_busy = _busiest_minutes(declared, now, zone)
+    return Plan(
+        at=now,
+        zone=zone_name(zone),
+        new=[NewTask(each.name, each.expression, each.delay, _next_starts_of(each, zone)) for each in resolution.added],
+        overridden=[
+            OverriddenTask(
+                each.new.name,
+                _configuration(each.old),
+                _configuration(each.new),
+                each.dropped,
+                isinstance(each.old_state, Running),
+                _next_starts_of(each.new, zone),
+            )
+            for each in resolution.overridden
+        ],
+        orphaned=[
+            OrphanedTask(
+                each.task.name,
+                each.task.expression,
+                each.task.delay,
+                each.last_attempt_at,
+                each.dropped,
+                isinstance(each.task.state, Running),
+            )
+            for each in resolution.orphaned
+        ],
+        interrupted=[
+            InterruptedTask(each.name, state.last_attempt_at, state.interruptions, state.resume_at)
+            for each in resolution.interrupted
+            if isinstance(state := each.state, Interrupted)
+        ],
+        preserved=[each.name for each in resolution.preserved.tasks],
+        busiest=busiest,
+        losses=_losses(resolution),
+        as_busy=as_busy,
+    )
+
+
+def _tasks(stored: Iterable[tuple[StoredTask, bool]], now: Instant, zone: tzinfo, *, restart: bool) -> Iterator[Task]:
+    """Stored tasks as a scheduler that takes over the store has them."""
+    minute = minute_of(now, zone)
+    for record, interrupted in stored:
+        state = record.state
+        if interrupted and isinstance(state, Running):
+            state = interrupt(state, now, record.delay, restart=restart)
+        state = corrected(state, now, minute, record.delay)
+        yield Task(record.generation, record.name, record.expression, record.delay, state, _nothing, RunsOn.LOOP)
+
+
+def _nothing() -> None:
+    """The callback of a stored task, which is never called."""
+
+
+def _configuration(task: Task) -> Configuration:
+    return Configuration(task.expression, task.delay)
+
+
+def _losses(resolution: Resolution) -> list[str]:
+    orphaned = [each.task.name for each in resolution.orphaned]
+    return orphaned + [each.new.name for each in resolution.overridden if each.dropped]
+
+
+# --- coming starts ---------------------------------------------------------------------------------------------------
+
+
+def _next_starts_of(task: Task, zone: tzinfo) -> Sequence[Instant]:
+    return _next_starts(task.expression, task.state.served_through, zone)
+
+
+@lru_cache(maxsize=10_000)  # many tasks share few expressions
+def _next_starts(expression: CronExpression, since: Minute, zone: tzinfo) -> Sequence[Instant]:
+    starts: list[Instant] = []
+    due = since
+    try:
+        while len(starts) < NEXT_STARTS:
+            due = next_after(expression, due, zone)
+            starts.append(begin(due))
+    except CronCalculationError:
+        pass  # the calendar ends in 9999
+    return starts
+
+
+def _busiest_minutes(declared: Sequence[Registration], now: Instant, zone: tzinfo) -> tuple[list[BusyMinute], int]:
+    """The minutes of the coming day in which most tasks are due, and how many more are as busy as the last of them."""
+    names: dict[CronExpression, list[str]] = {}
+    for registration in declared:
+        names.setdefault(registration.expression, []).append(registration.name)
+    first = minute_of(now, zone)
+    load: Counter[Minute] = Counter()
+    for expression, its in names.items():
+        for due in _within_a_day(expression, first, zone):
+            load[due] += len(its)
+    chosen = heapq.nsmallest(BUSIEST_MINUTES, load.items(), key=lambda item: (-item[1], item[0]))
+    if not chosen:
+        return [], 0
+    least = chosen[-1][1]
+    as_busy = Counter(load.values())[least] - sum(tasks == least for _, tasks in chosen)
+    busiest = []
+    for minute, tasks in chosen:
+        local = as_datetime(begin(minute), zone)
+        due_then = [name for expression, its in names.items() if expression.matches(local) for name in its]
+        busiest.append(BusyMinute(begin(minute), tasks, due_then))
+    return busiest, as_busy
+
+
+def _within_a_day(expression: CronExpression, first: Minute, zone: tzinfo) -> Iterator[Minute]:
+    minute = first
+    try:
+        while (minute := next_after(expression, minute, zone)) <= first + _DAY_SECONDS:
+            yield minute
+    except CronCalculationError:
+        return
