@@ -93,12 +93,10 @@ NOT_UNTIED_YET = {
     ("engine/declare.py", "layers"),
     ("core/occurrences.py", "privates"),
     ("engine/declare.py", "privates"),
-    ("formal/fast_path.py", "privates"),
     ("scheduler.py", "privates"),
     ("stores/sqlite/store.py", "privates"),
     ("testing/host.py", "privates"),
     ("engine/loop.py", "bases"),
-    ("formal/monitor.py", "bases"),
     ("Verdict", "names"),
 }
 

@@ -31,17 +31,17 @@ def moved(trace: Trace, moment: str, *, zone: str = "UTC", declared: int = 1, mo
 
 # --- registers --------------------------------------------------------------------------------------------------------
 
-KNOWN_MARK = at("2025-01-01T11:58Z")
+MINUTE_BEFORE_KNOWN = at("2025-01-01T11:58Z")
 NOON = at("2025-01-01T12:00Z")
 
 
 def test_the_registers_of_a_task_that_has_not_started() -> None:
-    """SPEC 3.1: its mark is the minute before it was known; of runs there is nothing."""
+    """SPEC 3.1: it has served the minute before it was known; of runs there is nothing."""
     (row,) = rows(hourly())
     assert row == TaskRow(
-        name="x", declared=True, generation=1, cron="0 * * * *", delay_ms=60_000, thread=False, mark=KNOWN_MARK,
-        retry_at=None, run=None, run_generation=-1, run_on_thread=False, epoch=-1, started=0, floor=0, ended=0,
-        streak=0, due_since_success=True, fresh=False, unstarted=True,
+        name="x", declared=True, generation=1, cron="0 * * * *", delay_ms=60_000, thread=False,
+        served_through=MINUTE_BEFORE_KNOWN, retry_at=None, run=None, run_generation=-1, run_on_thread=False,
+        epoch=-1, started=0, floor=0, ended=0, streak=0, due_since_success=True, fresh=False, unstarted=True,
     )  # fmt: skip
 
 
@@ -50,7 +50,7 @@ def test_the_registers_of_a_task_that_runs_and_of_one_that_ran() -> None:
     trace.start("2025-01-01T12:00:01Z")
     started = at("2025-01-01T12:00:01Z")
     running = TaskRow(
-        name="x", declared=True, generation=1, cron="0 * * * *", delay_ms=60_000, thread=False, mark=NOON,
+        name="x", declared=True, generation=1, cron="0 * * * *", delay_ms=60_000, thread=False, served_through=NOON,
         retry_at=None, run=1, run_generation=1, run_on_thread=False, epoch=0, started=started, floor=started, ended=0,
         streak=0, due_since_success=True, fresh=True, unstarted=False,
     )  # fmt: skip
@@ -72,9 +72,9 @@ def test_the_registers_of_a_task_that_is_said_to_be_preserved_but_was_never_decl
     event = RG(0, NOON, "ghost", 7, "preserved", "* * * * *", Delay(5), "UTC", NOON, "thread")
     assert trace.add(event) == ["EW"]
     assert rows(trace)[1] == TaskRow(
-        name="ghost", declared=False, generation=-1, cron=None, delay_ms=0, thread=True, mark=0, retry_at=None,
-        run=None, run_generation=-1, run_on_thread=False, epoch=-1, started=0, floor=0, ended=0, streak=0,
-        due_since_success=False, fresh=False, unstarted=True,
+        name="ghost", declared=False, generation=-1, cron=None, delay_ms=0, thread=True, served_through=0,
+        retry_at=None, run=None, run_generation=-1, run_on_thread=False, epoch=-1, started=0, floor=0, ended=0,
+        streak=0, due_since_success=False, fresh=False, unstarted=True,
     )  # fmt: skip
 
 
@@ -84,9 +84,9 @@ def test_the_registers_of_a_task_that_starts_without_a_declaration() -> None:
     assert trace.start("2025-01-01T12:00:01Z", "ghost", 7, 3) == ["S2"]
     started = at("2025-01-01T12:00:01Z")
     assert rows(trace)[1] == TaskRow(
-        name="ghost", declared=False, generation=-1, cron=None, delay_ms=0, thread=False, mark=NOON, retry_at=None,
-        run=3, run_generation=7, run_on_thread=False, epoch=0, started=started, floor=started, ended=0, streak=0,
-        due_since_success=False, fresh=False, unstarted=False,
+        name="ghost", declared=False, generation=-1, cron=None, delay_ms=0, thread=False, served_through=NOON,
+        retry_at=None, run=3, run_generation=7, run_on_thread=False, epoch=0, started=started, floor=started, ended=0,
+        streak=0, due_since_success=False, fresh=False, unstarted=False,
     )  # fmt: skip
 
 
@@ -105,9 +105,9 @@ def test_the_registers_of_a_run_that_outlives_its_declaration() -> None:
     assert rows(trace) == [
         TaskRow(
             name="x", declared=False, generation=-1, cron="0 * * * *", delay_ms=7_200_000, thread=False,
-            mark=at("2025-01-01T13:00Z"), retry_at=None, run=3, run_generation=1, run_on_thread=False, epoch=2,
-            started=started, floor=started, ended=at("2025-01-01T12:00:01Z"), streak=0, due_since_success=False,
-            fresh=True, unstarted=False,
+            served_through=at("2025-01-01T13:00Z"), retry_at=None, run=3, run_generation=1, run_on_thread=False,
+            epoch=2, started=started, floor=started, ended=at("2025-01-01T12:00:01Z"), streak=0,
+            due_since_success=False, fresh=True, unstarted=False,
         )
     ]  # fmt: skip
     moved(trace, "2025-01-01T13:20Z", zone="Asia/Tokyo", declared=0)
@@ -218,10 +218,10 @@ def test_minutes_are_those_of_the_zone_in_force() -> None:
     trace.end("1971-01-01T12:00:06Z")
     moved(trace, "1971-01-01T12:00:10Z", zone="Africa/Monrovia")
     assert trace.start("1971-01-01T12:00:40Z", run=2) == []
-    assert rows(trace)[0].mark == at("1971-01-01T12:00:30Z")
+    assert rows(trace)[0].served_through == at("1971-01-01T12:00:30Z")
     restored = Monitor(trace.monitor.snapshot())
     restored.step(trace.events[-1]._replace(seq=99, at=at("1971-01-01T12:01:20Z")))
-    assert restored.snapshot().tasks[0].mark == at("1971-01-01T12:00:30Z")
+    assert restored.snapshot().tasks[0].served_through == at("1971-01-01T12:00:30Z")
 
 
 # --- sums -------------------------------------------------------------------------------------------------------------

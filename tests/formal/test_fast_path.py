@@ -115,9 +115,9 @@ def everything(monitor: Monitor) -> dict[str, Any]:
         "violations": monitor.violations,
         "counts": monitor.counts,
         "verdicts": monitor.verdicts(),
-        "running": (monitor.running, monitor._threads_running),
-        "alarm": monitor._alarm,
-        "watched": {name: task.watched for name, task in monitor.tasks.items()},
+        "running": (monitor.registers.running, monitor.registers.threads_running),
+        "alarm": monitor._machine.alarm,
+        "watched": {name: task.watched for name, task in monitor.registers.tasks.items()},
     }
 
 
@@ -146,14 +146,14 @@ def test_what_is_ordinary_takes_the_fast_way(bounded: bool) -> None:
     """Were it not so, nothing would be wrong but the speed, and no other test would notice."""
     monitor = Monitor(bounded=bounded)
     taken: list[str] = []
-    ordinary = dict(monitor._on)
+    ordinary = dict(monitor._machine.on)
     for letters in LETTERS:
 
         def note(*row: Any, letters: str = letters) -> None:
             taken.append(letters)
             ordinary[letters](*row)
 
-        monitor._on[letters] = note
+        monitor._machine.on[letters] = note
     at = Instant(NOON)
     rows: list[list[Any]] = [
         ["BT", 1, at, "boot", 0],
@@ -251,7 +251,7 @@ def test_a_stranger_that_failed_is_forgotten_either_way() -> None:
         stepped.step(event)
     fed.feed([[type(event).__name__, *event] for event in wild.events])
     assert everything(fed) == everything(stepped)
-    assert "stranger" not in fed.tasks
+    assert "stranger" not in fed.registers.tasks
 
 
 def test_the_benchmark_of_the_checker_measures_what_it_says(tmp_path: Path) -> None:

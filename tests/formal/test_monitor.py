@@ -232,7 +232,7 @@ def test_with_wait_a_kept_retry_is_owed_at_its_stored_instant() -> None:
     trace.begin("2025-01-01T11:30Z", "x", delay=600_000, mode="wait")
     trace.start("2025-01-01T12:00Z")
     trace.end("2025-01-01T12:01Z", ok=False)  # the retry is due at 12:11 ...
-    trace.monitor.tasks["x"].next_due = at("2025-01-01T12:05Z")  # ... and a due minute takes its place
+    trace.monitor.registers.tasks["x"].next_due = at("2025-01-01T12:05Z")  # ... and a due minute takes its place
     assert trace.start("2025-01-01T12:05Z", run=2) == []
     trace.boot("2025-01-01T12:06Z", mode="wait")
     assert not trace.monitor.obliged("x", at("2025-01-01T12:10:59Z"))
@@ -251,7 +251,7 @@ def test_two_interruptions_in_a_row_wait_a_minute_from_the_last_start() -> None:
     assert trace.monitor.obliged("x", at("2025-01-01T12:01:06Z"))
     assert trace.start("2025-01-01T12:01:06Z", run=3) == []
     trace.end("2025-01-01T12:01:07Z", run=3)
-    trace.monitor.tasks["x"].next_due = at("2025-01-01T12:02Z")
+    trace.monitor.registers.tasks["x"].next_due = at("2025-01-01T12:02Z")
     trace.start("2025-01-01T12:02Z", run=4)
     trace.boot("2025-01-01T12:02:05Z")  # an end in between: the count begins anew
     assert trace.monitor.obliged("x", at("2025-01-01T12:02:05Z"))
@@ -340,9 +340,9 @@ def test_what_is_gone_is_forgotten() -> None:
     trace.begin("2025-01-01T11:30Z", "x")
     trace.start("2025-01-01T12:00Z")
     redeclare(trace, "2025-01-01T12:10Z", "orphaned", 1)
-    assert list(trace.monitor.tasks) == ["x"]  # its run goes on
+    assert list(trace.monitor.registers.tasks) == ["x"]  # its run goes on
     assert trace.end("2025-01-01T12:11Z") == []
-    assert list(trace.monitor.tasks) == []
+    assert list(trace.monitor.registers.tasks) == []
 
 
 # --- snapshots --------------------------------------------------------------------------------------------------------

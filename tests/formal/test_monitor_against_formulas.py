@@ -127,12 +127,12 @@ def legal_story(chance: random.Random, length: int, *, wrong: float) -> list[Eve
             choices = [*ONE_TASK, "RS:y", "REs:y", "REf:y", "IS IE∅"]
         else:
             for name in "xy":
-                task = shadow.tasks.get(name)
+                task = shadow.registers.tasks.get(name)
                 if shadow.obliged(name, Instant(told.now + 1_000)):
                     choices += [f"RS:{name}"] * 8
-                if task is not None and task.run is not None and task.epoch == shadow.epoch:
+                if task is not None and shadow.registers.is_running(task):
                     choices += [f"REs:{name}", f"REf:{name}"] * 6
-            if shadow.running:
+            if shadow.registers.running:
                 choices.remove("SS SE IS IE")
         told.tell(chance.choice(choices))
     return told.events

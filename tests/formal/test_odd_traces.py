@@ -146,7 +146,7 @@ def test_the_first_minute_of_the_epoch_is_a_minute() -> None:
     """Instants are numbers, and none of them is special."""
     trace = hourly("1969-12-31T23:59:30Z", cron="* * * * *")
     assert trace.start("1970-01-01T00:00:30Z") == []
-    assert [row.mark for row in trace.monitor.snapshot().tasks] == [0]
+    assert [row.served_through for row in trace.monitor.snapshot().tasks] == [0]
     assert Monitor(trace.monitor.snapshot()).snapshot() == trace.monitor.snapshot()
 
 
@@ -249,7 +249,7 @@ def test_the_minute_in_which_a_task_became_known_is_one_of_its_zone() -> None:
     """SPEC 2.2, 3.1: Monrovia was 44 min 30 s behind, so its minutes began at half past those of others."""
     trace = Trace()
     trace.begin("1971-01-01T12:00:45Z", "x", cron="* * * * *", zone="Africa/Monrovia")
-    assert [row.mark for row in trace.monitor.snapshot().tasks] == [at("1971-01-01T11:59:30Z")]
+    assert [row.served_through for row in trace.monitor.snapshot().tasks] == [at("1971-01-01T11:59:30Z")]
     assert trace.monitor.obliged("x", at("1971-01-01T12:00:45Z"))
 
 

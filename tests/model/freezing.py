@@ -60,8 +60,8 @@ class Freezer:
         # What is decided but not durable yet will be judged at the instant it was decided.
         self.sample = world.now if world.decision is None else world.decision.at
         # How an interrupted run is read matters while there is one.
-        epoch, monitored = world.monitor.epoch, world.monitor.tasks.values()
-        self.indifferent = not any(task.run is not None and task.epoch != epoch for task in monitored)
+        known = world.monitor.registers
+        self.indifferent = not any(task.run is not None and task.epoch != known.epoch for task in known.tasks.values())
         self.shift = (world.now - BASE) // PERIOD * PERIOD
         self.generations: dict[int, int] = {-1: -1}
         self.runs: dict[int | None, int | None] = {None: None}
@@ -83,7 +83,7 @@ class Freezer:
                 generations.add(run.task.generation)
                 runs.add(run.number)
         generations |= {task.generation for task in world.agenda.tasks() if task.name == name}
-        if (seen := world.monitor.tasks.get(name)) is not None:
+        if (seen := world.monitor.registers.tasks.get(name)) is not None:
             generations |= {seen.generation, seen.run_generation}
             runs.add(seen.run)
         if world.decision is not None:
@@ -247,9 +247,10 @@ class Freezer:
     # --- the monitor -------------------------------------------------------------------------------------------------
 
     def monitor(self, monitor: Monitor) -> Frozen:
-        tasks = tuple(self.registers(task, monitor.epoch) for _, task in sorted(monitor.tasks.items()))
-        restart = monitor._restart or self.indifferent
-        return monitor.active and self.world.up, monitor.quiet, monitor.crashed, monitor._booted, restart, tasks
+        known = monitor.registers
+        tasks = tuple(self.registers(task, known.epoch) for _, task in sorted(known.tasks.items()))
+        restart = known.restart or self.indifferent
+        return known.active and self.world.up, known.quiet, known.crashed, known.booted, restart, tasks
 
     def registers(self, task: TaskRegisters, epoch: int) -> Frozen:
         cron = task.schedule.text if task.declared and task.schedule is not None else ""
@@ -258,7 +259,7 @@ class Freezer:
             task.name,
             self.generations[task.generation],
             cron,
-            self.mark(task.mark, cron) if cron else 0,
+            self.mark(task.served_through, cron) if cron else 0,
             NEVER if task.retry_at == NEVER else self.past(task.retry_at),
             self.runs[task.run],
             self.generations[task.run_generation] if run else -1,
@@ -398,37 +399,37 @@ def _decision(
 
 def _monitor(frozen: Frozen, now: Instant, world: World) -> Monitor:
     active, quiet, crashed, booted, restart, tasks = frozen
-    monitor = _MONITOR  # worlds live one at a time, and building one is most of the cost
-    monitor.tasks, monitor.inits = {}, {}
-    monitor.declared = monitor.running = monitor._threads_running = monitor._digest = 0
-    monitor.overlapped.clear()
-    monitor.active, monitor.quiet, monitor.crashed, monitor.epoch = active, quiet, crashed, 1
-    monitor._booted, monitor._restart, monitor._boot, monitor._boot_at = booted, restart, "boot-1", now
-    monitor.clock = monitor.latest = now
-    monitor._minute = _ZONE.minute(now)
-    monitor.seq = len(world.calls)
-    monitor.stops = {call: (call, now) for call in world.calls}
-    monitor._schedules = _SCHEDULES
-    for name, generation, cron, mark, retry_at, run, run_generation, alive, started, *flags in tasks:
-        task = monitor.tasks[name] = TaskRegisters(name)
+    registers = _MONITOR.registers  # worlds live one at a time, and building a monitor is most of the cost
+    registers.tasks, registers.inits = {}, {}
+    registers.declared = registers.running = registers.threads_running = registers.digest = 0
+    registers.overlapped.clear()
+    registers.active, registers.quiet, registers.crashed, registers.epoch = active, quiet, crashed, 1
+    registers.booted, registers.restart, registers.boot, registers.boot_at = booted, restart, "boot-1", now
+    registers.clock = registers.latest = now
+    registers.minute = _ZONE.minute(now)
+    registers.seq = len(world.calls)
+    registers.stops = {call: (call, now) for call in world.calls}
+    registers.schedules = _SCHEDULES
+    for name, generation, cron, served_through, retry_at, run, run_generation, alive, started, *flags in tasks:
+        task = registers.tasks[name] = TaskRegisters(name)
         for flag, value in zip(_FLAGS, flags, strict=True):
             setattr(task, flag, value)
-        task.generation, task.mark, task.retry_at, task.run = generation, mark, retry_at, run
+        task.generation, task.served_through, task.retry_at, task.run = generation, served_through, retry_at, run
         task.run_generation, task.started = run_generation, started
-        task.epoch = monitor.epoch if alive else -1
+        task.epoch = registers.epoch if alive else -1
         if cron:
             task.schedule = _SCHEDULES[cron]
             if task.declared:
-                task.next_due = task.schedule.after(mark)
+                task.next_due = task.schedule.after(served_through)
                 share = (name, generation, cron, task.delay_ms)
                 if share not in _DIGESTS:
                     _DIGESTS[share] = digest_of_one(*share)
-                monitor._digest ^= _DIGESTS[share]
-                monitor.declared += 1
+                registers.digest ^= _DIGESTS[share]
+                registers.declared += 1
         if run is not None and alive:
-            monitor.running += 1
-            monitor._threads_running += task.run_on_thread
-    return monitor
+            registers.running += 1
+            registers.threads_running += task.run_on_thread
+    return _MONITOR
 
 
 _MONITOR: Final = Monitor(bounded=False)

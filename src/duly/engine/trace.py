@@ -181,7 +181,6 @@ def registers_of(
     stored: Iterable[Task], runs: Mapping[str, int], runs_on: Mapping[str, RunsOn], zone: str
 ) -> "RegisterSnapshot":
     """What a monitor would know of tasks that were there before it: all that follows from durable state."""
-    from duly.formal.monitor import Monitor
     from duly.formal.registers import RegisterSnapshot, TaskRow
 
     rows = []
@@ -201,7 +200,7 @@ def registers_of(
                 cron=task.expression.text,
                 delay_ms=task.delay,
                 thread=thread,
-                mark=begin(state.served_through),
+                served_through=begin(state.served_through),
                 retry_at=retry,
                 run=runs.get(task.name),
                 run_generation=task.generation if interrupted else -1,
@@ -216,7 +215,5 @@ def registers_of(
                 unstarted=state.last_attempt_at is None,
             )
         )
-    scheduler = Monitor().snapshot().scheduler
-    # Somebody was here before. If a run was cut short, that was a crash; the boot that follows says so.
-    scheduler.update(booted=True, quiet=not runs, zone=zone)
-    return RegisterSnapshot(scheduler, tuple(rows))
+    # If a run was cut short, that was a crash; the boot that follows says so.
+    return RegisterSnapshot.of_stored(rows, crashed=bool(runs), zone=zone)

@@ -109,14 +109,14 @@ class Checker:
 
     def _seal(self, seal: Seal) -> None:
         # Only a stop ends a trace. If something still runs then, that is a violation, and it could go on.
-        if seal.clean and not self.monitor.quiet:
+        if seal.clean and not self.monitor.registers.quiet:
             raise TraceError("malformed", self.line, "the seal is clean, but no stop has completed")
-        self._ended = seal.clean and not self.monitor.running
+        self._ended = seal.clean and not self.monitor.registers.running
         self._sealed = True
 
     def report(self) -> Report:
         """The verdicts on all that was taken."""
-        monitor = self.monitor
+        monitor, registers = self.monitor, self.monitor.registers
         return Report(
             scheduler=self._header.scheduler if self._header is not None else "",
             verdicts=monitor.verdicts(sealed=self._ended),
@@ -124,9 +124,9 @@ class Checker:
             events=self._events,
             segments=self._segments,
             first_segment=self._first_segment,
-            tasks=monitor.declared,
-            crashes=monitor.epoch,
-            until=monitor.clock,
+            tasks=registers.declared,
+            crashes=registers.epoch,
+            until=registers.clock,
             ended=self._ended,
             sealed=self._sealed,
         )

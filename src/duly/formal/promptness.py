@@ -11,15 +11,13 @@ So a trace without wake-ups can hide lateness, but one that shows it is proof. T
 at most one entry each that counts; a state that changed is noticed when its entry comes up.
 """
 
+from collections.abc import Callable
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from duly.core.moments import MICROSECONDS, Instant
 from duly.formal.calendar import NEVER
-from duly.formal.registers import TaskRegisters
-
-if TYPE_CHECKING:
-    from duly.formal.machine import Machine
+from duly.formal.registers import Registers, TaskRegisters
 
 GAP: Final = 90 * MICROSECONDS
 """A loop that wakes at every minute boundary leaves no longer silence than this, if it is given compute."""
@@ -34,10 +32,11 @@ def bound(tasks: int) -> int:
 
 
 class Promptness:
-    """The deadlines of one monitor."""
+    """The deadlines of tasks and of open stops; a missed one is reported with its property, task and sentence."""
 
-    def __init__(self, machine: "Machine") -> None:
-        self._machine = machine
+    def __init__(self, registers: Registers, report: Callable[[str, TaskRegisters | None, str], None]) -> None:
+        self._registers = registers
+        self._report = report
         self._heap: list[Instant] = []
         self._waiting: dict[Instant, list[TaskRegisters]] = {}  # by deadline: tasks of one expression share theirs
         self._stop_deadline: Instant = NEVER
@@ -49,10 +48,10 @@ class Promptness:
 
     def rebuild(self) -> None:
         """Look at every task anew: the clock went back, or other tasks are declared."""
-        self.bound = bound(self._machine.declared)
+        self.bound = bound(self._registers.declared)
         self._heap.clear()
         self._waiting.clear()
-        for task in self._machine.tasks.values():
+        for task in self._registers.tasks.values():
             task.watched = NEVER
             self._queue(task, self._deadline(task))
         self.watch_stop()
@@ -65,9 +64,9 @@ class Promptness:
 
     def watch_stop(self) -> None:
         """A stop, or the last run while one is open, begins or ends."""
-        machine = self._machine
-        waiting = machine.stops and not machine.running
-        self._stop_deadline = Instant(machine.clock + STOP_BOUND) if waiting else NEVER
+        registers = self._registers
+        waiting = registers.stops and not registers.running
+        self._stop_deadline = Instant(registers.clock + STOP_BOUND) if waiting else NEVER
 
     def ring(self, now: Instant) -> None:
         """Deadlines have come: which of them has been missed?"""
@@ -79,7 +78,7 @@ class Promptness:
                 task.watched = NEVER
                 deadline = self._deadline(task)
                 if deadline < now:
-                    self._report(task, now)
+                    self._report_late(task, now)
                 else:
                     self._queue(task, deadline)
         if self._stop_deadline < now:
@@ -98,33 +97,33 @@ class Promptness:
 
     def _deadline(self, task: TaskRegisters) -> Instant:
         """The deadline of what the task owes, or will owe; NEVER while something must happen first that looks again."""
-        machine = self._machine
+        registers = self._registers
         since = task.next_due
-        if not (task.declared and machine.active):
+        if not (task.declared and registers.active):
             return NEVER
         if task.run is None:
             if task.retry_at < since:
                 since = task.retry_at
-        elif task.epoch == machine.epoch:
+        elif task.epoch == registers.epoch:
             return NEVER
         else:
-            since, _ = machine.owed_since(task)
-        free_since = machine.free_since(thread=task.thread)
+            since, _ = registers.owed_since(task)
+        free_since = registers.free_since(thread=task.thread)
         if free_since == NEVER:  # no slot: it waits its turn, and has its bound again from then on
-            free_since = machine.clock
-        return Instant(max(since, machine.active_since, task.ended, free_since, machine.compute_since) + self.bound)
+            free_since = registers.clock
+        return Instant(max(since, registers.active_since, task.ended, free_since, registers.compute_since) + self.bound)
 
-    def _report(self, task: TaskRegisters, now: Instant) -> None:
-        since, why = self._machine.owed_since(task)
+    def _report_late(self, task: TaskRegisters, now: Instant) -> None:
+        since, why = self._registers.owed_since(task)
         late, most = (now - since) // MICROSECONDS, self.bound // MICROSECONDS
         property_id = "R2" if why == "interrupted" else "R1"
-        self._machine.report(property_id, task, f"owed ({why}) for {late} s and not started; the bound is {most} s")
+        self._report(property_id, task, f"owed ({why}) for {late} s and not started; the bound is {most} s")
 
     def _judge_stop(self, now: Instant) -> None:
-        since = max(self._stop_deadline - STOP_BOUND, self._machine.compute_since)
+        since = max(self._stop_deadline - STOP_BOUND, self._registers.compute_since)
         if now - since > STOP_BOUND:
             late = (now - since) // MICROSECONDS
-            self._machine.report("L2ᵇ", None, f"a stop is open {late} s after the last run ended")
+            self._report("L2ᵇ", None, f"a stop is open {late} s after the last run ended")
             self._stop_deadline = NEVER
         else:
             self._stop_deadline = Instant(since + STOP_BOUND)

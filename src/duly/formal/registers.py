@@ -1,9 +1,9 @@
-"""What the monitor remembers about one task, and everything it remembers as a snapshot.
+"""What a monitor remembers: the registers of the scheduler and of each task, and all of them as a snapshot.
 
-A register of `properties` is a set that Due, RetryDue and Resume raise and starts clear. The monitor keeps the instants
-from which these pulses follow instead: a task is Pending exactly if its next due minute after its mark has come, it is
-RetryPending exactly if its retry instant has. So a pulse costs nothing when it happens, and a year of downtime is one
-comparison. The rules of marks and retries are those of SPEC 2.5, 3.1, 3.6, 3.7 and 5.1, written a second time.
+A register of `properties` is a set that Due, RetryDue and Resume raise and starts clear. A monitor keeps the instants
+from which these pulses follow instead: a task is Pending exactly if its next due minute after `served_through` has
+come, it is RetryPending exactly if its retry instant has. So a pulse costs nothing when it happens, and a year of
+downtime is one comparison. The rules are those of SPEC 2.5, 3.1, 3.6, 3.7 and 5.1, written a second time.
 """
 
 from collections.abc import Callable, Iterable
@@ -11,22 +11,24 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from duly.core.moments import LAST_INSTANT, MICROSECONDS, Instant
-from duly.formal.calendar import MINUTE, NEVER, Schedule
+from duly.formal.calendar import MINUTE, NEVER, Schedule, Zone, zone_of
+from duly.formal.trace import digest_of_one
 
 HOUR: Final = 3600 * MICROSECONDS
-MARK_AHEAD_MAX: Final = 3 * HOUR
+SERVED_AHEAD_MAX: Final = 3 * HOUR
+"""How far `served_through` may lie ahead of the clock before that means that the clock was corrected (SPEC 2.5)."""
 SHORTEST_DELAY_MS: Final = 1_000
 REST_MS: Final = 60_000
 """What a task that was interrupted twice in a row waits at least (SPEC 3.7)."""
 
 
 class TaskRegisters:
-    """One task: the declaration in force, what it has served and owes, the run that is going on or was cut short."""
+    """One task: the declaration in force, what it has served and owes, the run that goes on or was cut short."""
 
     __slots__ = (
-        "declared", "delay_ms", "due_since_success", "ended", "epoch", "floor", "fresh", "generation", "mark", "name",
-        "next_due", "retry_at", "run", "run_generation", "run_on_thread", "schedule", "started", "streak", "thread",
-        "unstarted", "watched",
+        "declared", "delay_ms", "due_since_success", "ended", "epoch", "floor", "fresh", "generation", "name",
+        "next_due", "retry_at", "run", "run_generation", "run_on_thread", "schedule", "served_through", "started",
+        "streak", "thread", "unstarted", "watched",
     )  # fmt: skip
 
     def __init__(self, name: str) -> None:
@@ -36,9 +38,9 @@ class TaskRegisters:
         self.schedule: Schedule | None = None
         self.delay_ms = 0
         self.thread = False
-        self.mark = Instant(0)  # no minute up to this one is still owed
-        self.next_due: Instant = NEVER  # the first occurrence after the mark
-        self.retry_at: Instant = NEVER  # kept while a run is going on: its outcome decides
+        self.served_through = Instant(0)  # the beginning of a minute: none up to this one is still owed
+        self.next_due: Instant = NEVER  # the first occurrence after `served_through`
+        self.retry_at: Instant = NEVER  # kept while a run goes on: its outcome decides
         self.run: int | None = None  # started, and no end so far
         self.run_generation = -1
         self.run_on_thread = False
@@ -48,19 +50,21 @@ class TaskRegisters:
         self.ended = Instant(0)
         self.streak = 0  # interruptions in a row, before the present run; 2 is two or more
         self.due_since_success = False  # a due minute, or a registration, since the last start that succeeded
-        self.unstarted = True  # this declaration has not started yet: its mark is the minute before it was known
-        self.fresh = False  # the same, when the present run started
+        self.fresh = False  # `due_since_success` as it was when the present run started
+        self.unstarted = True  # this declaration has not started: it has served the minute before it was known
         self.watched: Instant = NEVER  # the deadline in the queue of `promptness`
 
-    def declare(self, generation: int, schedule: Schedule, delay_ms: int, *, thread: bool, mark: Instant) -> None:
+    def declare(
+        self, generation: int, schedule: Schedule, delay_ms: int, *, thread: bool, served_through: Instant
+    ) -> None:
         """A declaration is in force; a run of an earlier one goes on (SPEC 5.1, 5.3)."""
         self.declared = True
         self.generation = generation
         self.schedule = schedule
         self.delay_ms = delay_ms
         self.thread = thread
-        self.mark = mark
-        self.next_due = schedule.after(mark)
+        self.served_through = served_through
+        self.next_due = schedule.after(served_through)
         self.retry_at = NEVER
         self.streak = 0
         self.due_since_success = True
@@ -74,9 +78,9 @@ class TaskRegisters:
         self.streak = 0
         self.due_since_success = False
 
-    def raise_mark(self, minute: Instant) -> None:
-        """A start serves every due minute up to its own, which is later than the mark."""
-        self.mark = minute
+    def serve_through(self, minute: Instant) -> None:
+        """A start serves every due minute up to its own, which is later than all that were served before."""
+        self.served_through = minute
         if self.schedule is not None:
             self.next_due = self.schedule.after(minute)
 
@@ -102,17 +106,169 @@ class TaskRegisters:
             self.retry_at = NEVER
 
     def correct(self, now: Instant, minute: Instant) -> None:
-        """The clock went back: a mark or a retry too far ahead is lowered (SPEC 2.5)."""
+        """The clock went back: what was served, or a retry, too far ahead is lowered (SPEC 2.5)."""
         before = MINUTE if self.unstarted else 0  # what is lowered then is when it became known, and that minute counts
-        if self.mark + before > minute + MARK_AHEAD_MAX:
-            self.mark = Instant(minute - before)
+        if self.served_through + before > minute + SERVED_AHEAD_MAX:
+            self.served_through = Instant(minute - before)
             if self.schedule is not None:
-                self.next_due = self.schedule.after(self.mark)
+                self.next_due = self.schedule.after(self.served_through)
         latest = Instant(now + 1_000 * max(self.delay_ms, SHORTEST_DELAY_MS))
         if latest < self.retry_at < NEVER:
             self.retry_at = latest
         self.floor = Instant(min(self.floor, now))
         self.ended = Instant(min(self.ended, now))
+
+
+class Registers:
+    """All registers at one position of a trace. `machine` and `fast_path` write them, everyone else only reads."""
+
+    def __init__(self) -> None:
+        self.seq = 0
+        self.clock = Instant(0)  # the latest instant since the clock was last set back
+        self.latest = Instant(0)  # the latest instant ever: nothing has been served later
+        self.epoch = 0  # crashes so far
+        self.booted = False
+        self.boot = ""
+        self.boot_at = Instant(0)
+        self.stepped_to: Instant = NEVER  # the lowest the clock has been set to since the boot
+        self.active = False
+        self.quiet = False
+        self.crashed = False  # and no IE since
+        self.active_since = Instant(0)
+        self.compute_since = Instant(0)  # events have followed each other closely since then
+        self.stops: dict[int, tuple[int, Instant]] = {}  # open calls: where, and since when
+        self.inits: dict[int, tuple[int, Instant]] = {}
+        self.restart = True  # what is interrupted starts again, instead of waiting for the next due minute
+        self.limit: int = NEVER  # of callbacks at once, and of those in threads
+        self.pool: int = NEVER
+        self.running = 0
+        self.threads_running = 0
+        self.free_total_since = Instant(0)
+        self.free_threads_since = Instant(0)
+        self.tasks: dict[str, TaskRegisters] = {}
+        self.overlapped: set[tuple[str, int, int]] = set()  # runs that go on although another one has started
+        self.declared = 0
+        self.digest = 0  # of what is declared
+        self.zone: Zone = zone_of("UTC")
+        self.schedules: dict[str, Schedule] = {}  # by expression, in this zone
+        self.minute: Instant = NEVER  # that of the last start; NEVER if it is not known in this zone
+
+    # --- what is owed ------------------------------------------------------------------------------------------------
+
+    def is_running(self, task: TaskRegisters) -> bool:
+        """A run has started since the last crash, and not ended."""
+        return task.run is not None and task.epoch == self.epoch
+
+    def owed_since(self, task: TaskRegisters) -> tuple[Instant, str]:
+        """When what a task owes, or will owe, came or comes, and why; the task does not run."""
+        if self.restart and task.was_interrupted(self.epoch):  # a retry that was pending is merged into it
+            resume_at = task.resume_at(self.boot_at, self.stepped_to)
+            return (resume_at, "interrupted") if resume_at <= task.next_due else (task.next_due, "due")
+        return (task.next_due, "due") if task.next_due <= task.retry_at else (task.retry_at, "retry")
+
+    def obliged(self, name: str, at: Instant) -> bool:
+        """Obl: whether a task must start now."""
+        task = self.tasks.get(name)
+        if task is None or not task.declared or not self.active or self.is_running(task):
+            return False
+        return self.owed_since(task)[0] <= at
+
+    def free_since(self, *, thread: bool) -> Instant:
+        """Since when there are free slots for a callback; NEVER if there are none."""
+        if self.running >= self.limit or (thread and self.threads_running >= self.pool):
+            return NEVER
+        return max(self.free_total_since, self.free_threads_since) if thread else self.free_total_since
+
+    def described(self, task: TaskRegisters, at: Instant) -> dict[str, Any]:
+        """What a violation says about a task, by the names of `properties`."""
+        running = self.is_running(task)
+        interrupted = self.restart and task.was_interrupted(self.epoch)
+        resume_at = task.resume_at(self.boot_at, self.stepped_to) if interrupted else NEVER
+        instants = {
+            "servedThrough": task.served_through,
+            "nextDue": task.next_due,
+            "retryAt": task.retry_at,
+            "resumeAt": resume_at,
+        }
+        return {
+            "Registered": task.declared,
+            "Running": running,
+            "Pending": task.next_due <= at,
+            "RetryPending": not running and not interrupted and task.retry_at <= at,
+            "InterruptedPending": resume_at <= at,
+            "generation": task.generation,
+            "run": task.run,
+            **{name: None if instant == NEVER else instant for name, instant in instants.items()},
+        }
+
+    # --- declarations ------------------------------------------------------------------------------------------------
+
+    def schedule(self, cron: str) -> Schedule:
+        """When an expression occurs in the zone in force; one object per expression."""
+        schedule = self.schedules.get(cron)
+        if schedule is None:
+            schedule = self.schedules[cron] = Schedule(cron, self.zone)
+        return schedule
+
+    def move_to(self, zone: str) -> None:
+        """The host is in another zone: what is due is computed anew, what was served stays served."""
+        self.zone = zone_of(zone)
+        self.schedules.clear()
+        self.minute = NEVER
+        for task in self.tasks.values():
+            if task.schedule is not None and task.declared:
+                task.schedule = self.schedule(task.schedule.text)
+                task.next_due = task.schedule.after(task.served_through)
+
+    def count(self, task: TaskRegisters, change: int) -> None:
+        """A task that is declared belongs to what is declared from here on (+1), or no longer does (-1)."""
+        if task.declared and task.schedule is not None:
+            self.declared += change
+            self.digest ^= digest_of_one(task.name, task.generation, task.schedule.text, task.delay_ms)
+
+    # --- snapshots ---------------------------------------------------------------------------------------------------
+
+    def snapshot(self) -> "RegisterSnapshot":
+        """All of them, for the header of the next segment or for a checkpoint."""
+        scheduler: dict[str, Any] = {name: getattr(self, name) for name in _KEPT_AS_THEY_ARE}
+        for name in _KEPT_OR_NEVER:
+            value = getattr(self, name)
+            scheduler[name] = None if value == NEVER else value
+        scheduler["zone"] = self.zone.name
+        for name, calls in (("stops", self.stops), ("inits", self.inits)):
+            scheduler[name] = [[call, seq, at] for call, (seq, at) in sorted(calls.items())]
+        scheduler["overlapped"] = [list(each) for each in sorted(self.overlapped)]
+        return RegisterSnapshot(scheduler, tuple(row_of(task) for task in self.tasks.values()))
+
+    @classmethod
+    def restored(cls, snapshot: "RegisterSnapshot") -> "Registers":
+        """The registers of a snapshot. Raises ValueError."""
+        registers, kept = cls(), snapshot.scheduler
+        try:
+            for name in _KEPT_AS_THEY_ARE:
+                setattr(registers, name, kept[name])
+            for name in _KEPT_OR_NEVER:
+                setattr(registers, name, NEVER if kept[name] is None else kept[name])
+            registers.stops = {call: (seq, at) for call, seq, at in kept["stops"]}
+            registers.inits = {call: (seq, at) for call, seq, at in kept["inits"]}
+            registers.overlapped = {(name, run, generation) for name, run, generation in kept["overlapped"]}
+            registers.zone = zone_of(kept["zone"])
+        except (KeyError, TypeError) as fault:
+            raise ValueError(f"the register snapshot cannot be read: {fault!r}") from fault
+        registers.tasks = tasks_of(snapshot.tasks, registers.schedule)
+        for task in registers.tasks.values():
+            registers.count(task, +1)
+            if registers.is_running(task):
+                registers.running += 1
+                registers.threads_running += task.run_on_thread
+        return registers
+
+
+_KEPT_AS_THEY_ARE: Final = (
+    "seq", "clock", "latest", "epoch", "active", "quiet", "crashed", "active_since", "compute_since", "booted", "boot",
+    "boot_at", "restart", "free_total_since", "free_threads_since",
+)  # fmt: skip
+_KEPT_OR_NEVER: Final = ("stepped_to", "limit", "pool")  # null in a snapshot is NEVER
 
 
 class TaskRow(NamedTuple):
@@ -124,7 +280,7 @@ class TaskRow(NamedTuple):
     cron: str | None
     delay_ms: int
     thread: bool
-    mark: int
+    served_through: int
     retry_at: int | None
     run: int | None
     run_generation: int
@@ -150,6 +306,16 @@ class RegisterSnapshot:
         """The form in which it stands in a header; tasks in the order of their names, so equal ones are equal bytes."""
         rows = [list(row) for row in sorted(self.tasks)]
         return {"scheduler": dict(sorted(self.scheduler.items())), "tasks": rows}
+
+    @classmethod
+    def of_stored(cls, tasks: Iterable[TaskRow], *, crashed: bool, zone: str) -> "RegisterSnapshot":
+        """What is known when a trace begins with a store that was used before; `crashed`: it was not closed.
+
+        The boot with which the trace begins finds the crash.
+        """
+        scheduler = Registers().snapshot().scheduler
+        scheduler.update(booted=True, quiet=not crashed, zone=zone)
+        return cls(scheduler, tuple(tasks))
 
     @classmethod
     def from_json(cls, value: Any) -> "RegisterSnapshot":
@@ -211,7 +377,7 @@ def row_of(task: TaskRegisters) -> TaskRow:
         None if task.schedule is None else task.schedule.text,
         task.delay_ms,
         task.thread,
-        task.mark,
+        task.served_through,
         None if task.retry_at == NEVER else task.retry_at,
         task.run,
         task.run_generation,
@@ -238,8 +404,9 @@ def tasks_of(rows: Iterable[TaskRow], schedule: Callable[[str], Schedule]) -> di
         task.generation = row.generation
         task.delay_ms = row.delay_ms
         task.thread = row.thread
-        task.mark = Instant(row.mark)
-        task.next_due = task.schedule.after(task.mark) if row.declared and task.schedule is not None else NEVER
+        task.served_through = Instant(row.served_through)
+        if row.declared and task.schedule is not None:
+            task.next_due = task.schedule.after(task.served_through)
         task.retry_at = NEVER if row.retry_at is None else Instant(row.retry_at)
         task.run = row.run
         task.run_generation = row.run_generation

@@ -1,10 +1,15 @@
-"""What a monitor answers: violations, what is still open, and a verdict per property."""
+"""What a monitor answers: violations, what is still open, and a verdict on each property."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from duly.core.moments import Instant
-from duly.formal.properties import Value
+from duly.formal.properties import PROPERTIES, Value
+
+KEPT_VIOLATIONS_MAX: Final = 100
+"""Violations that are kept whole; all are counted."""
+
+OPEN_SHOWN_MAX: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +49,27 @@ class Verdict:
     open_count: int
 
 
-OPEN_SHOWN_MAX = 10
+class Findings:
+    """The violations of a trace so far: each is counted, the first of each property and the first hundred are kept."""
+
+    def __init__(self) -> None:
+        self.violations: list[Violation] = []
+        self.counts: dict[str, int] = {each.id: 0 for each in PROPERTIES}
+        self.first: dict[str, Violation] = {}
+        self.recent: list[Violation] = []  # since `forget_recent`
+
+    def add(self, violation: Violation) -> None:
+        """Note one more."""
+        self.counts[violation.property] += 1
+        self.first.setdefault(violation.property, violation)
+        if len(self.violations) < KEPT_VIOLATIONS_MAX:
+            self.violations.append(violation)
+        self.recent.append(violation)
+
+    def forget_recent(self) -> list[Violation]:
+        """Begin a new list of recent ones; returns it, for a caller that wants to know what one step adds."""
+        self.recent = []
+        return self.recent
 
 
 def verdict(property_id: str, count: int, first: Violation | None, open_: list[Open], *, sealed: bool) -> Verdict:
