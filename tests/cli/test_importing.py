@@ -62,7 +62,7 @@ def test_a_line_becomes_a_registration(line: str, name: str, posix: str, note: s
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        ("@reboot /usr/bin/hello", "no time"),
+        ("@reboot /usr/bin/hello", "not a time"),
         ("0 0 */2 * 1 odd", "Vixie"),
         ("61 * * * * wrong", "out of range 0-59"),
         ("0 0 L * * last", "last day"),

@@ -35,8 +35,8 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
     for module, name in (
         (agenda_module, "grounds_for"),
-        (group_module, "latest_until"),
-        (group_module, "next_after"),
+        (group_module, "latest_due"),
+        (group_module, "next_due"),
     ):
         monkeypatch.setattr(module, name, counting(module, name))
     return calls
@@ -65,8 +65,8 @@ def test_a_look_costs_what_is_due_not_what_exists(counted: Counter[str], bystand
     assert counted == {}
     assert evaluated(agenda, after(300)) == 23
     assert counted["grounds_for"] <= 23
-    assert counted["latest_until"] <= 2  # one for each expression that somebody is asked about
-    assert counted["next_after"] <= 4
+    assert counted["latest_due"] <= 2  # one for each expression that somebody is asked about
+    assert counted["next_due"] <= 4
 
 
 @pytest.mark.parametrize("size", [1, 2_000])
@@ -75,11 +75,11 @@ def test_occurrences_are_computed_once_for_all_tasks_of_an_expression(counted: C
     shared = newly_declared(minute("2025-06-15T12:00"))
     agenda = agenda_of(*(task(f"t{n}", "* * * * *", shared) for n in range(size)))
     entering = counted.copy()
-    assert entering["latest_until"] <= 1
-    assert 1 <= entering["next_after"] <= 2
+    assert entering["latest_due"] <= 1
+    assert 1 <= entering["next_due"] <= 2
     assert evaluated(agenda, NOON) == size
     assert 1 <= counted["grounds_for"] <= 1 + size // 1_000
-    assert counted["latest_until"] <= 1
+    assert counted["latest_due"] <= 1
 
 
 def test_an_end_costs_the_same_however_many_tasks_there_are(counted: Counter[str]) -> None:

@@ -186,9 +186,9 @@ def test_an_expression_cannot_be_changed() -> None:
         ("5, * * * *", "minute", "contains an empty element"),
         (",5 * * * *", "minute", "contains an empty element"),
         ("5,,6 * * * *", "minute", "contains an empty element"),
-        ("5- * * * *", "minute", "contains '5-', which is no range"),
-        ("1-2-3 * * * *", "minute", "contains '1-2-3', which is no range"),
-        ("1--3 * * * *", "minute", "contains '1--3', which is no range"),
+        ("5- * * * *", "minute", "contains '5-', which is not a range"),
+        ("1-2-3 * * * *", "minute", "contains '1-2-3', which is not a range"),
+        ("1--3 * * * *", "minute", "contains '1--3', which is not a range"),
         # blanks that are none, and other characters
         ("0 0 * * *\n", "weekday", "contains a line break"),
         ("\r\n0 0 * * *", "minute", "contains a line break"),
@@ -434,7 +434,7 @@ def test_huge_input_fails_after_a_few_calls_and_with_a_short_message(text: str, 
     [
         (
             "1-" * 30 + " * * * *",
-            "contains '1-1-1-1-1-1-1-1-1-1-…', which is no range",
+            "contains '1-1-1-1-1-1-1-1-1-1-…', which is not a range",
             "a range is two numbers and a '-'",
         ),
         ("9" * 30 + " * * * *", "value 99999999999999999999… is out of range 0-59", None),

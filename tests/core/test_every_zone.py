@@ -13,8 +13,8 @@ from zoneinfo import ZoneInfo, available_timezones
 
 import pytest
 
-from duly.core import occurrences
 from duly.core.cron import CronExpression, parse_cron
+from duly.core.due import latest_due, next_due
 from duly.core.moments import Minute
 from tests.conftest import soak_seconds
 
@@ -199,14 +199,14 @@ def compare_expression(expression: CronExpression, history: Walk, turn: int, rng
         when = shown(second, zone)
 
         later = bisect_right(due, second)
-        following = occurrences.next_after(expression, Minute(second), zone)
+        following = next_due(expression, Minute(second), zone)
         if later < len(due):
             assert following == due[later], about
             assert same(expression.next_after(when), due[later], zone), about
         else:
             assert following > history.end, about
 
-        latest = occurrences.latest_until(expression, Minute(second), zone)
+        latest = latest_due(expression, Minute(second), zone)
         assert latest is not None
         if due and due[0] <= second:
             assert latest == due[later - 1], about

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from duly.core import occurrences
 from duly.core.cron import CronExpression, parse_cron
+from duly.core.due import latest_due, next_due
 from duly.core.moments import MICROSECONDS, Minute, as_datetime, instant_of, minute_of
 from duly.errors import CronCalculationError
 
@@ -214,7 +215,7 @@ def test_the_next_occurrence_as_a_minute(text: str, zone: str, when: str, expect
     """The scheduler's integers say the same; SPEC 2.1: a minute begins where the zone's second is 0."""
     place = ZoneInfo(zone)
     minute = minute_of(instant_of(at(when, place)), place)
-    found = occurrences.next_after(parse_cron(text), minute, place)
+    found = next_due(parse_cron(text), minute, place)
     assert_same(as_datetime(found * MICROSECONDS, place), at(expected, place))
 
 
@@ -222,7 +223,7 @@ def test_the_next_occurrence_as_a_minute(text: str, zone: str, when: str, expect
 def test_the_latest_occurrence_as_a_minute(text: str, zone: str, when: str, expected: str) -> None:
     place = ZoneInfo(zone)
     second_before = -(-instant_of(at(when, place)) // MICROSECONDS) - 1
-    found = occurrences.latest_until(parse_cron(text), Minute(second_before), place)
+    found = latest_due(parse_cron(text), Minute(second_before), place)
     assert found is not None
     assert_same(as_datetime(found * MICROSECONDS, place), at(expected, place))
 
@@ -232,9 +233,9 @@ def test_the_latest_occurrence_may_be_the_minute_itself() -> None:
     zone = ZoneInfo(MONROVIA)
     noon = Minute(instant_of(datetime(1971, 6, 15, 12, 0, tzinfo=zone)) // MICROSECONDS)
     assert noon % 60 == 30  # where the offset is -0:44:30, minutes begin between ours
-    assert occurrences.latest_until(parse_cron("0 12 * * *"), noon, zone) == noon
-    assert occurrences.latest_until(parse_cron("* * * * *"), Minute(noon - 1), zone) == noon - 60
-    assert occurrences.next_after(parse_cron("* * * * *"), noon, zone) == noon + 60
+    assert latest_due(parse_cron("0 12 * * *"), noon, zone) == noon
+    assert latest_due(parse_cron("* * * * *"), Minute(noon - 1), zone) == noon - 60
+    assert next_due(parse_cron("* * * * *"), noon, zone) == noon + 60
 
 
 # --- zones of every make ------------------------------------------------------------------------------------
@@ -316,8 +317,8 @@ def test_a_zone_of_the_users_own_making_works() -> None:
     repeats_a_minute_and_more = HandMade(timedelta(minutes=58, seconds=50))
     assert not every.matches(at("~2025-06-01T01:59:20", repeats_a_minute_and_more))
     turn = Minute(instant_of(HandMade.TURN.replace(tzinfo=UTC)) // MICROSECONDS)
-    assert occurrences.next_after(every, turn, repeats_a_minute_and_more) == turn + 70
-    assert occurrences.latest_until(every, turn, repeats_a_minute_and_more) == turn - 60
+    assert next_due(every, turn, repeats_a_minute_and_more) == turn + 70
+    assert latest_due(every, turn, repeats_a_minute_and_more) == turn - 60
 
 
 class Nowhere(HandMade):
@@ -426,22 +427,22 @@ def test_minutes_outside_the_calendar_are_an_error() -> None:
     every, yearly = parse_cron("* * * * *"), parse_cron("0 0 1 1 *")
     last = Minute(instant_of(LAST.replace(tzinfo=UTC)) // MICROSECONDS)
     first = Minute(instant_of(FIRST.replace(tzinfo=UTC)) // MICROSECONDS)
-    assert occurrences.latest_until(every, last, UTC) == last
-    assert occurrences.latest_until(every, first, UTC) == first
-    assert occurrences.next_after(every, first, UTC) == first + 60
-    assert occurrences.latest_until(parse_cron("1 0 1 1 *"), first, UTC) is None
+    assert latest_due(every, last, UTC) == last
+    assert latest_due(every, first, UTC) == first
+    assert next_due(every, first, UTC) == first + 60
+    assert latest_due(parse_cron("1 0 1 1 *"), first, UTC) is None
     # From the last year but one into the last, and from the second into the first.
     assert yearly.next_after(datetime(MAXYEAR - 1, 2, 1, tzinfo=UTC)) == datetime(MAXYEAR, 1, 1, tzinfo=UTC)
     assert parse_cron("0 0 31 12 *").previous_before(datetime(2, 1, 1, tzinfo=UTC)) == datetime(1, 12, 31, tzinfo=UTC)
     with pytest.raises(CronCalculationError, match="no occurrence until the end of the year 9999"):
-        occurrences.next_after(yearly, last, UTC)
+        next_due(yearly, last, UTC)
     for outside in (last + 60, first - 60, 10**18, -(10**18), 10**30):
         with pytest.raises(CronCalculationError):
-            occurrences.next_after(every, Minute(outside), UTC)
+            next_due(every, Minute(outside), UTC)
         with pytest.raises(CronCalculationError):
-            occurrences.latest_until(every, Minute(outside), UTC)
+            latest_due(every, Minute(outside), UTC)
     with pytest.raises(CronCalculationError):
-        occurrences.next_after(every, last, EAST)  # there, it is the year 10000
+        next_due(every, last, EAST)  # there, it is the year 10000
 
 
 def test_a_search_over_the_whole_calendar_is_short() -> None:
@@ -591,13 +592,11 @@ def test_integers_and_datetimes_agree(when: datetime, expression: CronExpression
     zone = when.tzinfo
     assert zone is not None
     second = instant_of(when) // MICROSECONDS
-    assert occurrences.next_after(expression, Minute(second), zone) * MICROSECONDS == instant_of(
-        expression.next_after(when)
-    )
-    latest = occurrences.latest_until(expression, Minute(second), zone)
+    assert next_due(expression, Minute(second), zone) * MICROSECONDS == instant_of(expression.next_after(when))
+    latest = latest_due(expression, Minute(second), zone)
     assert latest is not None
     just_after = as_datetime(instant_of(when) + 1, zone)
     assert latest * MICROSECONDS == instant_of(expression.previous_before(just_after))
     minute = minute_of(instant_of(when), zone)
     in_zone = as_datetime(instant_of(when), zone)
-    assert expression.matches(in_zone) == (occurrences.latest_until(expression, minute, zone) == minute)
+    assert expression.matches(in_zone) == (latest_due(expression, minute, zone) == minute)

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo, available_timezones
 import pytest
 
 from duly import parse_cron
-from duly.core import occurrences
+from duly.core.due import latest_due, next_due
 from duly.core.moments import MICROSECONDS, Instant, Minute, instant_of, minute_of
 from duly.formal.calendar import MINUTE, NEVER, Schedule, Zone, parse, zone_named
 
@@ -74,9 +74,9 @@ def test_it_agrees_with_the_scheduler_around_every_kind_of_transition(zone: str)
         expression, schedule = parse_cron(text), Schedule(text, Zone(zone))
         for second in chance.sample(moments, min(len(moments), 25)):
             instant = Instant(second * MICROSECONDS + chance.randrange(MICROSECONDS))
-            latest = occurrences.latest_until(expression, Minute(second), host)
+            latest = latest_due(expression, Minute(second), host)
             assert schedule.latest(instant) == (None if latest is None else latest * MICROSECONDS), (text, second)
-            following = occurrences.next_after(expression, Minute(second), host)
+            following = next_due(expression, Minute(second), host)
             assert schedule.after(instant) == following * MICROSECONDS, (text, second)
 
 
@@ -88,7 +88,7 @@ def test_it_agrees_in_every_zone() -> None:
         schedule, expression = Schedule("0,30 * * * *", Zone(zone)), parse_cron("0,30 * * * *")
         for _ in range(60):
             second = chance.randrange(0, 2**31)
-            following = occurrences.next_after(expression, Minute(second), host)
+            following = next_due(expression, Minute(second), host)
             assert schedule.after(Instant(second * MICROSECONDS)) == following * MICROSECONDS, (zone, second)
 
 

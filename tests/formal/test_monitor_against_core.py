@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from duly import parse_cron
+from duly.core.due import latest_due, next_due
 from duly.core.moments import MICROSECONDS, Delay, Instant, Minute, instant_of, minute_of
-from duly.core.occurrences import latest_until, next_after
 from duly.core.task import (
     Owed,
     Running,
@@ -80,10 +80,10 @@ class History:
         self.initialize()
 
     def owed(self) -> Owed | None:
-        latest = latest_until(self.expression, self.minute(), self.zone)
+        latest = latest_due(self.expression, self.minute(), self.zone)
         if latest is None or latest <= self.state.served_through:
             return None
-        return Owed(next_after(self.expression, self.state.served_through, self.zone), latest)
+        return Owed(next_due(self.expression, self.state.served_through, self.zone), latest)
 
     def agree(self) -> bool:
         """Whether the task must start now; both must say the same."""

@@ -6,8 +6,8 @@ from typing import Final, NamedTuple
 
 from duly.cli.reading import KnownTask, Snapshot
 from duly.core.agenda import Group
+from duly.core.due import next_due
 from duly.core.moments import MICROSECONDS, Instant, Minute, begin, minute_of
-from duly.core.occurrences import next_after
 from duly.core.task import AwaitingRetry, Running, interrupt, lateness_threshold
 from duly.errors import CronCalculationError
 from duly.insight.words import between, stretch
@@ -66,7 +66,7 @@ def examine(snapshot: Snapshot) -> Health:
 
 def _next(task: KnownTask, minute: Minute, snapshot: Snapshot) -> Minute | None:
     try:
-        return next_after(task.stored.expression, minute, snapshot.zone)
+        return next_due(task.stored.expression, minute, snapshot.zone)
     except CronCalculationError:
         return None  # the calendar ends in 9999
 

@@ -1,13 +1,19 @@
 """The pure core: values in, values out, `now` always an argument.
 
 moments        instants, minutes and delays: integers with names, and the conversions
-cron           strict POSIX text to five bit sets
-occurrences    matches, next and previous of an expression in a zone
+steps          long work in short steps that returns its result
+fields         the five fields of cron: names and ranges
+occurrences    when an expression occurs in a zone: the search on the wall clock
+dialects       cron as written elsewhere, and what it means in POSIX cron
+cron           strict POSIX text to an expression, or an error with a hint
+due            due minutes of an expression, as integers
 registration   raw tuples to registrations, or the first error
 task           states, transitions, and `obligation()`: why a task must start
-batch          starts and ends by the thousand
-record         persisted form to state, or a typed error
+changes        starts and ends by the thousand, in blocks
+record         persisted rows to states, or a typed error
 resolution     declared against stored: new, preserved, overridden, orphaned, interrupted
-group          tasks of one expression, and what is due of it
-agenda         all tasks indexed by when they need attention; `decide()`
+groups         tasks of one expression, its due minutes, and due lists
+agenda         all tasks in force, indexed by when they need attention; `decide()`
+
+Each module imports only modules above it.
 """

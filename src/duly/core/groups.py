@@ -5,8 +5,8 @@ from datetime import tzinfo
 from typing import Final
 
 from duly.core.cron import CronExpression
+from duly.core.due import latest_due, next_due
 from duly.core.moments import Minute
-from duly.core.occurrences import latest_until, next_after
 from duly.core.registration import RunsOn
 from duly.core.task import Owed, Task
 from duly.errors import CronCalculationError
@@ -58,7 +58,7 @@ class Group:
         self._quiet_before_due, self._due = self._quiet_since, self.next_due
         self._quiet_since = minute
         try:
-            self.next_due = next_after(self.expression, minute, zone)
+            self.next_due = next_due(self.expression, minute, zone)
         except CronCalculationError:
             self.next_due = NEVER  # the calendar ends in 9999
 
@@ -70,7 +70,7 @@ class Group:
             if minute == self._quiet_since == self._due:
                 self._latest = minute
             else:
-                self._latest = latest_until(self.expression, minute, zone)
+                self._latest = latest_due(self.expression, minute, zone)
             self._looked_at = minute
             self._owed.clear()
         if self._latest is None or self._latest <= served_through:
@@ -79,7 +79,7 @@ class Group:
             if self._quiet_before_due <= served_through < self._due:
                 earliest = self._due
             else:
-                earliest = next_after(self.expression, served_through, zone)
+                earliest = next_due(self.expression, served_through, zone)
             self._owed[served_through] = Owed(earliest, self._latest)
         return self._owed[served_through]
 

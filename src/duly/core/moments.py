@@ -1,6 +1,6 @@
 """Instants, minutes and delays: integers with names, and the conversions between them and datetimes.
 
-A minute passed where an instant belongs is a type error, yet a million of them cost no more than integers.
+A minute passed where an instant belongs is a type error, and a million of them cost no more than integers.
 """
 
 from datetime import UTC, datetime, timedelta, tzinfo
@@ -12,7 +12,7 @@ Instant = NewType("Instant", int)
 Minute = NewType("Minute", int)
 """The second, counted from the epoch, at which a minute of the host's zone begins.
 
-Seconds, because some zones have had offsets that are no whole minute: their minutes begin between ours.
+In seconds, because offsets of some zones were not whole minutes: their minutes begin between those of UTC.
 """
 
 Delay = NewType("Delay", int)
@@ -37,7 +37,7 @@ def begin(minute: Minute) -> Instant:
 
 
 def as_datetime(instant: int, zone: tzinfo) -> datetime:
-    """An instant as an aware datetime in a zone; in UTC where the calendar of the zone has ended (SPEC 3.6)."""
+    """An instant as an aware datetime in a zone, or in UTC if the zone cannot show it (SPEC 3.6)."""
     when = EPOCH + timedelta(microseconds=instant)
     try:
         return when.astimezone(zone)
@@ -59,11 +59,11 @@ def zone_name(zone: tzinfo) -> str:
 
 
 def delay_of(duration: timedelta) -> Delay:
-    """A duration in whole milliseconds, rounded away from zero so that no delay is ever lost to rounding."""
+    """A duration in whole milliseconds, rounded away from zero so that no delay becomes shorter."""
     microseconds = duration // _ONE_MICROSECOND
     return Delay(-(-microseconds // 1000) if microseconds >= 0 else microseconds // 1000)
 
 
 def after(instant: Instant, delay: Delay) -> Instant:
-    """The instant a delay later, within the calendar."""
+    """The instant after a delay, at most the last of the calendar."""
     return Instant(min(instant + delay * 1000, LAST_INSTANT))

@@ -1,7 +1,7 @@
 """When an expression occurs in a zone: a search on the wall clock, and its mapping to instants.
 
 An occurrence is an instant whose local second is 0 and whose local minute the expression names. Where a zone
-changes its offset, two things can happen to a local minute, and its two offsets after PEP 495 tell which:
+changes its offset, two things can happen to a local minute, and its two offsets (PEP 495) tell which:
 
     offset with fold=0 < offset with fold=1    skipped: the minute does not exist, nothing is due (SPEC 2.2)
     offset with fold=0 > offset with fold=1    repeated: due at its first copy, fold=0, only (SPEC 2.3)
@@ -11,20 +11,14 @@ bit operations, and refuses what does not exist or lies on the wrong side of the
 """
 
 from datetime import date, datetime, timedelta, timezone, tzinfo
-from typing import TYPE_CHECKING, Final
-
-from duly.core.moments import MICROSECONDS, Minute, instant_of
-from duly.errors import CronCalculationError
-
-if TYPE_CHECKING:
-    from duly.core.cron import CronExpression
+from typing import Final
 
 Pattern = tuple[int, int, int, int, int]
 """The minutes, hours, days, weeks and months of an expression: sets as integers, bit n standing for value n.
 
-A day matches if `days` or `weeks` has it. The rule that joins the day fields (SPEC 6.2) is built in: `days`
-is empty if only the weekday is restricted, `weeks` is empty if the weekday is not. `weeks` is the set of
-weekdays, bit 0 for Sunday, six times in a row: shifted by the weekday of a month's first day, a set of days.
+A day matches if `days` or `weeks` contains it. That includes the rule which joins the day fields (SPEC 6.2):
+`days` is empty if only the weekday is restricted, `weeks` is empty if the weekday is not. `weeks` is the set of
+weekdays, bit 0 for Sunday, six times in a row; shifted by the weekday of a month's first day it is a set of days.
 """
 
 _NOTHING: Final = timedelta(0)
@@ -52,45 +46,7 @@ def can_match(pattern: Pattern) -> bool:
     return bool(months & (_MONTHS_WITH_30 if days >> 30 & 1 else _MONTHS_WITH_31))
 
 
-# --- for the scheduler: integers ----------------------------------------------------------------------------
-
-
-def next_after(expression: "CronExpression", minute: Minute, zone: tzinfo) -> Minute:
-    """The first occurrence strictly after a minute.
-
-    Raises CronCalculationError if there is none before the calendar ends, with the year 9999.
-    """
-    when = _shown_at(minute, zone, expression)
-    try:
-        found = following(expression._pattern, when)
-    except OverflowError as fault:
-        raise CronCalculationError(expression.text, when.isoformat(), fault) from fault
-    return Minute(instant_of(found) // MICROSECONDS)
-
-
-def latest_until(expression: "CronExpression", minute: Minute, zone: tzinfo) -> Minute | None:
-    """The latest occurrence at or before a minute; None if there is none since the year 1.
-
-    Raises CronCalculationError if the minute itself is outside the calendar.
-    """
-    # Occurrences lie on whole seconds: at or before this one is strictly before the next.
-    when = _shown_at(minute + 1, zone, expression)
-    try:
-        found = preceding(expression._pattern, when)
-    except OverflowError:
-        return None
-    return Minute(instant_of(found) // MICROSECONDS)
-
-
-def _shown_at(second: int, zone: tzinfo, expression: "CronExpression") -> datetime:
-    """What the wall clock shows at a second since the epoch."""
-    try:
-        return datetime.fromtimestamp(second, zone)
-    except (OverflowError, ValueError, OSError) as fault:
-        raise CronCalculationError(expression.text, f"{second} s since the epoch", fault) from fault
-
-
-# --- for people: datetimes ----------------------------------------------------------------------------------
+# --- searching ----------------------------------------------------------------------------------------------
 
 
 def is_due(pattern: Pattern, when: datetime) -> bool:
@@ -103,7 +59,7 @@ def is_due(pattern: Pattern, when: datetime) -> bool:
     zone = when.tzinfo or _HOST_ZONE
     began, again = _copies(when.year, when.month, when.day, when.hour, when.minute, zone)
     offset = _offset(began, zone)
-    # Another offset at its beginning: `when` is in a second copy, or in a minute whose head a gap has taken.
+    # Another offset at the minute's beginning: `when` is in its second copy, or a gap took the beginning away.
     if offset != _offset(when, zone) or offset < _offset(again, zone):
         return False
     return 1 < began.year < 9999 or _is_in_calendar(began, offset)
@@ -129,7 +85,7 @@ def following(pattern: Pattern, when: datetime) -> datetime:
         if found_offset < again_offset:
             continue  # skipped
         if found_offset != offset and found - when <= found_offset - offset:
-            continue  # passed: `when` is in a second copy, or a skipped minute that stands for a later one
+            continue  # not after `when`, which is in a second copy or in a skipped minute
         if 1 < found.year < 9999 or _is_in_calendar(found, found_offset):
             return found
 
@@ -152,13 +108,13 @@ def preceding(pattern: Pattern, when: datetime) -> datetime:
         if found_offset < again_offset:
             continue  # skipped
         if when - found <= offset - found_offset:
-            continue  # still to come
+            continue  # not before `when`
         if 1 < found.year < 9999 or _is_in_calendar(found, found_offset):
             return found
 
 
 def _offset(civil: datetime, zone: tzinfo) -> timedelta:
-    """The offset from UTC; `civil.utcoffset()` asks the same, five times slower."""
+    """The offset from UTC; `civil.utcoffset()` takes five times as long."""
     offset = zone.utcoffset(civil)
     if offset is None:
         raise TypeError(f"the time zone {zone!r} has no offset from UTC")
@@ -166,7 +122,7 @@ def _offset(civil: datetime, zone: tzinfo) -> timedelta:
 
 
 def _is_in_calendar(civil: datetime, offset: timedelta) -> bool:
-    """Whether UTC can name the instant, too: at its ends the calendar has hours that only some zones have."""
+    """Whether UTC can name the instant as well: the first and last hours of the calendar exist only in some zones."""
     try:
         civil.replace(tzinfo=None) - offset
     except OverflowError:
@@ -180,7 +136,7 @@ def _is_in_calendar(civil: datetime, offset: timedelta) -> bool:
 
 
 def _next_shown(pattern: Pattern, civil: datetime, zone: tzinfo) -> tuple[datetime, datetime]:
-    """The first matching minute of an ideal wall clock, without gaps and repeats, after the one it shows."""
+    """The first matching minute after `civil` on a wall clock without gaps and repeats, with both its folds."""
     minutes, hours, _, _, months = pattern
     year, month, day = civil.year, civil.month, civil.day
     days = _matching_days(pattern, year, month)
@@ -209,7 +165,7 @@ def _next_shown(pattern: Pattern, civil: datetime, zone: tzinfo) -> tuple[dateti
 
 
 def _previous_shown(pattern: Pattern, civil: datetime, zone: tzinfo) -> tuple[datetime, datetime]:
-    """The last matching minute of an ideal wall clock that began before the moment it shows."""
+    """The last matching minute that began before `civil` on a wall clock without gaps, with both its folds."""
     minutes, hours, _, _, months = pattern
     year, month, day = civil.year, civil.month, civil.day
     days = _matching_days(pattern, year, month)
@@ -235,9 +191,9 @@ def _previous_shown(pattern: Pattern, civil: datetime, zone: tzinfo) -> tuple[da
 
 
 def _copies(year: int, month: int, day: int, hour: int, minute: int, zone: tzinfo) -> tuple[datetime, datetime]:
-    """A minute with fold=0 and with fold=1; replace(fold=1) would take as long as all the rest of a search."""
+    """A minute with fold=0 and with fold=1; replace(fold=1) would take as long as the rest of the search."""
     first = datetime(year, month, day, hour, minute, 0, 0, zone)
-    if type(zone) is timezone:  # a fixed offset: both copies are one
+    if type(zone) is timezone:  # a fixed offset: there is one copy
         return first, first
     return first, datetime(year, month, day, hour, minute, 0, 0, zone, fold=1)
 
@@ -263,7 +219,7 @@ class _HostZone(tzinfo):
         try:
             # Not astimezone(): in a gap, some versions of Python answer with the offset of the other fold.
             return naive - _EPOCH - timedelta(seconds=naive.timestamp())
-        except (ValueError, OSError) as fault:  # what platforms answer near the edges of the calendar
+        except (ValueError, OSError) as fault:  # platforms differ near the ends of the calendar
             raise OverflowError(f"the host knows no local time for {naive}") from fault
 
     def dst(self, when: datetime | None, /) -> timedelta | None:

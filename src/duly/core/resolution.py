@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from datetime import tzinfo
 from typing import Any
 
+from duly.core.due import latest_due
 from duly.core.moments import Instant, Minute, as_datetime, begin, minute_of
-from duly.core.occurrences import latest_until
 from duly.core.registration import Registration, Registrations
 from duly.core.steps import STEP_TASKS, Steps
 from duly.core.task import AwaitingRetry, Interrupted, Task, TaskState, Withdrawn, newly_declared
@@ -217,7 +217,7 @@ def what_is_dropped(
     if latest is None:
         latest = {}
     if text not in latest:
-        latest[text] = latest_until(task.expression, minute, zone)
+        latest[text] = latest_due(task.expression, minute, zone)
     due = latest[text]
     if due is not None and due > state.served_through:
         dropped.append(f"owed catch-up of {as_datetime(begin(due), zone).isoformat()}")

@@ -4,18 +4,12 @@
 0 0 13 * 5        at 00:00 on day 13 of the month and also on Fridays
 """
 
-import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from duly.core.cron import CronExpression
+from duly.core.fields import MONTHS, WEEKDAYS, spans
 from duly.insight.words import listed
-
-MONTHS: Final = (
-    "January", "February", "March", "April", "May", "June",
-    "July", "August", "September", "October", "November", "December",
-)  # fmt: skip
-WEEKDAYS: Final = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
 
 _TIMES_LISTED_MAX: Final = 6
 """So many times of day are told one by one; more become hours and minutes."""
@@ -113,15 +107,6 @@ def _weekdays(expression: CronExpression) -> str:
 
 
 # --- lists -----------------------------------------------------------------------------------------------------------
-
-
-def spans(values: Iterable[int]) -> list[tuple[int, int]]:
-    """Sorted numbers as first and last of each unbroken stretch."""
-    found: list[tuple[int, int]] = []
-    for _, stretch in itertools.groupby(enumerate(values), lambda pair: pair[1] - pair[0]):
-        members = [value for _, value in stretch]
-        found.append((members[0], members[-1]))
-    return found
 
 
 def ordinal(number: int) -> str:

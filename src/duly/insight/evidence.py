@@ -7,8 +7,8 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from duly.core.cron import CronExpression, parse_cron
+from duly.core.due import next_due
 from duly.core.moments import Delay, Instant, Minute, after, begin, minute_of
-from duly.core.occurrences import next_after
 from duly.core.task import effective
 from duly.stores.port import Declaration, RunRecord
 
@@ -90,7 +90,7 @@ class Evidence:
 
     def _occurrences(self, expression: CronExpression, since: Minute, last: Minute) -> Iterator[Minute]:
         due = since
-        while (due := next_after(expression, due, self.zone)) <= last:
+        while (due := next_due(expression, due, self.zone)) <= last:
             yield due
 
     def lateness(self, run: RunRecord) -> int:

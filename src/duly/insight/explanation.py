@@ -12,8 +12,8 @@ from enum import Enum
 from typing import Any, Final
 
 from duly.core.cron import parse_cron
+from duly.core.due import latest_due, next_due
 from duly.core.moments import MICROSECONDS, Instant, Minute, as_datetime, begin, instant_of, minute_of, zone_name
-from duly.core.occurrences import latest_until, next_after
 from duly.core.task import CRASH_LOOP_DELAY
 from duly.errors import CronCalculationError
 from duly.insight.evidence import OCCURRENCES_COUNTED_MAX, Evidence
@@ -233,7 +233,7 @@ class _Question:
         return found[-1] if found else None
 
     def _is_due(self, declaration: Declaration) -> bool:
-        return latest_until(parse_cron(declaration.expression), self.minute, self.zone) == self.minute
+        return latest_due(parse_cron(declaration.expression), self.minute, self.zone) == self.minute
 
     def _names_the_minute(self, declaration: Declaration) -> bool:
         """Whether the expression names the wall-clock time, whether or not it exists or is the first copy."""
@@ -359,9 +359,9 @@ class _Question:
 
     def _nearest(self, declaration: Declaration, moment: Instant) -> Reason:
         expression = parse_cron(declaration.expression)
-        before = latest_until(expression, minute_of(Instant(moment - 1), self.zone), self.zone)
+        before = latest_due(expression, minute_of(Instant(moment - 1), self.zone), self.zone)
         try:
-            after: Minute | None = next_after(expression, minute_of(moment, self.zone), self.zone)
+            after: Minute | None = next_due(expression, minute_of(moment, self.zone), self.zone)
         except CronCalculationError:
             after = None  # the calendar ends in 9999
         shown = [

@@ -10,8 +10,8 @@ from itertools import count
 from typing import Final
 
 from duly.core.cron import CronExpression
+from duly.core.due import next_due
 from duly.core.moments import Instant, Minute, as_datetime, begin, minute_of, zone_name
-from duly.core.occurrences import next_after
 from duly.core.record import StoredTask
 from duly.core.registration import Registration, Registrations, RunsOn
 from duly.core.resolution import Resolution, resolve
@@ -205,7 +205,7 @@ def _next_starts(expression: CronExpression, since: Minute, zone: tzinfo) -> Seq
     due = since
     try:
         while len(starts) < NEXT_STARTS:
-            due = next_after(expression, due, zone)
+            due = next_due(expression, due, zone)
             starts.append(begin(due))
     except CronCalculationError:
         pass  # the calendar ends in 9999
@@ -238,7 +238,7 @@ def _busiest_minutes(declared: Sequence[Registration], now: Instant, zone: tzinf
 def _within_a_day(expression: CronExpression, first: Minute, zone: tzinfo) -> Iterator[Minute]:
     minute = first
     try:
-        while (minute := next_after(expression, minute, zone)) <= first + _DAY_SECONDS:
+        while (minute := next_due(expression, minute, zone)) <= first + _DAY_SECONDS:
             yield minute
     except CronCalculationError:
         return

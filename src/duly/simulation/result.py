@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from duly.core.cron import CronExpression
+from duly.core.due import next_due
 from duly.core.moments import Instant, Minute, as_datetime, begin, instant_of, minute_of, zone_name
-from duly.core.occurrences import next_after
 from duly.events import Event, TaskInterrupted, TaskRunCompleted, TaskRunFailed, TaskRunStarted
 from duly.insight.zone_changes import leaps
 from duly.simulation.scenario import Downtime, Scenario
@@ -132,10 +132,10 @@ class Recorder:
         """The occurrences that a start in a minute serves."""
         expression, zone = self._expressions[name], self._scenario.zone
         found = []
-        due = next_after(expression, self._served_through[name], zone)
+        due = next_due(expression, self._served_through[name], zone)
         while due <= minute:
             found.append(due)
-            due = next_after(expression, due, zone)
+            due = next_due(expression, due, zone)
         return found
 
     def result(self, notes: Sequence[str]) -> Simulation:

@@ -8,15 +8,15 @@ import click
 from rich.cells import cell_len
 from rich.text import Text
 
-from duly.cli.dialects import Remark, Translation, translate
 from duly.cli.output import Exit, fail, json_option, print_json, say
 from duly.core.cron import CronExpression, parse_cron
+from duly.core.dialects import Remark, Translation, translate
+from duly.core.fields import FIELDS
 from duly.errors import InvalidCronExpressionError
 from duly.insight.cron_words import in_words
 from duly.text import plain
 
 _SHOWN_MAX: Final = 200
-_FIELDS: Final = ("minute", "hour", "day", "month", "weekday")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ def offending(text: str, field: str) -> tuple[int, int]:
             return spans[0][0], spans[-1][1]
         # Too many fields: those that are too many; too few: where the next one would stand.
         return (spans[5][0], spans[-1][1]) if len(spans) > 5 else (spans[-1][1] + 1, spans[-1][1] + 2)
-    place = _FIELDS.index(field)
+    place = list(FIELDS).index(field)
     begin, end = spans[place]
     for element in text[begin : min(end, begin + 10 * _SHOWN_MAX)].split(","):
         if not _readable(place, element):
@@ -175,16 +175,16 @@ def _show(verdict: Verdict) -> None:
         return
     for remark in translation.obstacles:
         say(Text.assemble(("  no equivalent: ", "yellow"), plain(remark.text)))
-    if translation.posix is not None and translation.expression is not None:
+    if translation.posix is not None:
         say(Text.assemble(("  write: ", "cyan"), (translation.posix, "bold")))
-        say(f"         {in_words(translation.expression)}")
+        say(f"         {in_words(parse_cron(translation.posix))}")
         for remark in translation.rewritten:
             say(f"         {plain(verdict.text[remark.begin : remark.end])}: {plain(remark.text)}", style="dim")
 
 
 def _document(verdict: Verdict) -> dict[str, Any]:
     translation, error = verdict.translation, verdict.error
-    equivalent = translation.expression if translation is not None else None
+    posix = translation.posix if translation is not None else None
     return {
         "expression": verdict.text,
         "valid": verdict.valid,
@@ -193,8 +193,8 @@ def _document(verdict: Verdict) -> dict[str, Any]:
         "error": None if error is None else {
             "field": error.field, "reason": error.text, "hint": verdict.hint, "begin": error.begin, "end": error.end,
         },
-        "posix": equivalent.text if equivalent is not None else None,
-        "posixWords": in_words(equivalent) if equivalent is not None else None,
+        "posix": posix,
+        "posixWords": in_words(parse_cron(posix)) if posix is not None else None,
         "rewritten": [_remark(each) for each in translation.rewritten] if translation is not None else [],
         "obstacles": [_remark(each) for each in translation.obstacles] if translation is not None else [],
     }  # fmt: skip

@@ -5,9 +5,10 @@ from datetime import tzinfo
 from typing import Any, Final
 
 from duly.cli.importers.celery import with_default
-from duly.cli.importers.importing import RANGES, Entry, Import, identifier, interval, literal
+from duly.cli.importers.importing import Entry, Import, identifier, interval, literal
 from duly.cli.output import Exit, fail
 from duly.cli.target import load_object, parse_target
+from duly.core.fields import FIELDS
 
 _FIELDS: Final = {"minute": "minute", "hour": "hour", "day": "day", "month": "month", "weekday": "day_of_week"}
 
@@ -102,7 +103,7 @@ def _read_cron(entry: Entry, trigger: Any) -> None:
         entry.notes.append(f"started at second {second} of its minute; duly starts at second 0")
     sets: dict[str, set[int]] = {}
     for ours, theirs in _FIELDS.items():
-        values = _values(fields[theirs], *(RANGES[ours] if ours != "weekday" else (0, 6)))
+        values = _values(fields[theirs], FIELDS[ours].low, FIELDS[ours].high)
         if values is None:
             entry.obstacles.append(f"{theirs}={str(fields[theirs])!r}: POSIX cron cannot say that")
         else:

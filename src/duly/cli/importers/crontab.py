@@ -4,9 +4,9 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from duly.cli.dialects import translate
 from duly.cli.importers.importing import Entry, Import, identifier
 from duly.core.cron import parse_cron
+from duly.core.dialects import translate
 from duly.errors import InvalidCronExpressionError
 from duly.insight.words import listed
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta, tzinfo
 from typing import Any, Final
 
-from duly.cli.dialects import posix_set
 from duly.core.cron import CronExpression, parse_cron
+from duly.core.dialects import posix_set
+from duly.core.fields import FIELDS
 from duly.core.moments import zone_name
 from duly.errors import InvalidCronExpressionError
 from duly.insight.cron_words import in_words
@@ -19,8 +20,6 @@ from duly.text import plain
 
 AHEAD: Final = timedelta(days=366)
 """How far ahead changes of the clock are looked for."""
-
-RANGES: Final = {"minute": (0, 59), "hour": (0, 23), "day": (1, 31), "month": (1, 12), "weekday": (0, 6)}
 
 
 @dataclass(slots=True)
@@ -41,13 +40,13 @@ class Entry:
 
     def express(self, sets: dict[str, set[int]]) -> None:
         """Have the expression of five sets of values; both day fields restricted would mean something else."""
-        full = {name: sets[name] == set(range(low, high + 1)) for name, (low, high) in RANGES.items()}
+        full = {name: sets[name] == set(range(each.low, each.high + 1)) for name, each in FIELDS.items()}
         if not full["day"] and not full["weekday"]:
             self.obstacles.append(
                 "day of month and weekday both have to match there; in POSIX cron either is enough: use one of them, "
                 "and let the callback return unless the other one matches"
             )
-        self.posix = " ".join("*" if full[name] else posix_set(sets[name]) for name in RANGES)
+        self.posix = " ".join("*" if full[name] else posix_set(sets[name]) for name in FIELDS)
 
     def meant_in(self, theirs: str, zone: tzinfo) -> None:
         """Tell of another zone, where that makes a difference: a minute of every hour is the same in most."""

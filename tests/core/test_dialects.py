@@ -1,9 +1,12 @@
 """Cron as it is written elsewhere, and its POSIX equivalent, or why there is none."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from duly import parse_cron
-from duly.cli.dialects import translate
+from duly.core.dialects import translate
+from duly.errors import InvalidCronExpressionError
 
 
 @pytest.mark.parametrize(
@@ -69,7 +72,7 @@ def test_six_and_seven_fields_lose_those_that_say_nothing(text: str, posix: str)
         ("0 0 * * 1#2", "1#2", "use the days 8-14"),
         ("H 3 * * *", "H", "choose a value"),
         ("0~30 3 * * *", "0~30", "random"),
-        ("@reboot", "@reboot", "no time"),
+        ("@reboot", "@reboot", "not a time"),
         ("@every 1h", "@every 1h", "wall clock"),
         ("*/10 * * * * *", "*/10", "grain is the minute"),
         ("0 0 12 1 1 ? 2030", "2030", "every year"),
@@ -107,3 +110,34 @@ def test_a_step_over_every_day_restricts_nothing_and_a_full_range_does() -> None
 def test_a_text_of_any_length_is_answered_at_once() -> None:
     """SPEC 6.1: input of any length fails fast."""
     assert translate("*/5," * 1_000_000 + "1 * * * *") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "posix"),
+    [("0 0 * * Thurs", "0 0 * * 4"), ("0 0 * SEPT *", "0 0 * 9 *"), ("0 0 1 january *", "0 0 1 1 *")],
+)
+def test_names_may_be_whole_or_cut_after_three_letters(text: str, posix: str) -> None:
+    """The errors of `parse_cron` give the same number."""
+    found = translate(text)
+    assert found is not None
+    assert found.posix == posix
+    with pytest.raises(InvalidCronExpressionError) as caught:
+        parse_cron(text)
+    (remark,) = found.rewritten
+    assert remark.text.split()[-1] in caught.value.details["hint"]
+
+
+@pytest.mark.parametrize("text", ["0 0 * * mo", "0 0 * * mondays", "0 0 * janx *", "0 jan * * *"])
+def test_a_word_that_is_not_a_name_of_the_field_is_not_a_dialect(text: str) -> None:
+    assert translate(text) is None
+
+
+TOKENS = ("0", "5", "7", "12", "31", "007", "*", "?", "mon", "feb", "1-5", "5-1", "6-0", "*/2", "1-9/3", "3/4", "*,7")
+
+
+@given(st.lists(st.lists(st.sampled_from(TOKENS), min_size=1, max_size=2).map(",".join), min_size=5, max_size=7))
+def test_an_equivalent_is_posix_cron(words: list[str]) -> None:
+    """SPEC 6.1: what `duly check` advises can be declared."""
+    found = translate(" ".join(words))
+    if found is not None and found.posix is not None:
+        assert parse_cron(found.posix).text == found.posix

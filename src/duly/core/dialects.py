@@ -1,22 +1,22 @@
-"""Cron as it is written elsewhere, and the POSIX text that means the same; where there is none, why not.
+"""Cron as it is written elsewhere: the POSIX text that means the same, or why POSIX cron cannot say it.
 
     */15 * * * *       0,15,30,45 * * * *
     0 9 * * mon-fri    0 9 * * 1-5
     @daily             0 0 * * *
     0 0 L * *          none: POSIX cron cannot name the last day of a month
 
-Understood are Vixie cron and its children (steps, names, macros, 7 for Sunday, ranges that wrap), six and seven
-fields as in Quartz, Spring or EventBridge, and the marks L, W, #, H and ~, if only to say that POSIX has no such thing.
+`translate` reads whole texts, for `duly check` and the importers; `foreign` and the hints beside it explain single
+elements, for the errors of `parse_cron`. Both know Vixie cron and its descendants (steps, names, macros, 7 for Sunday,
+ranges that wrap), six and seven fields as in Quartz, Spring or EventBridge, and the marks L, W, #, H and ~.
 """
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from duly.core.cron import CronExpression, parse_cron
-from duly.errors import InvalidCronExpressionError
-from duly.insight.cron_words import MONTHS, WEEKDAYS, spans
+from duly.core.fields import DAY, FIELDS, WEEKDAY, WEEKDAYS, Field, spans
+from duly.core.occurrences import can_match, pattern_of
+from duly.text import plain
 
 MACROS: Final = {
     "@yearly": "0 0 1 1 *",
@@ -27,12 +27,18 @@ MACROS: Final = {
     "@midnight": "0 0 * * *",
     "@hourly": "0 * * * *",
 }
+SEPARATORS: Final = "only spaces and tabs separate fields"
+
+_NO_COUNTING: Final = "POSIX cron cannot count the weekdays of a month"
+_NO_WORKING_DAY: Final = "POSIX cron cannot name the nearest working day"
+_NO_LAST_DAY: Final = "POSIX cron cannot name the last day of a month"
+_NO_LAST_WEEKDAY: Final = "POSIX cron cannot name the last of a weekday in a month"
 _LONGEST: Final = 1000
-"""No cron text that a person wrote is longer."""
+"""Characters of the longest text that is translated; a person writes far fewer."""
 
 
 class Remark(NamedTuple):
-    """Something to say about a place in the text."""
+    """What there is to say about a part of the text."""
 
     field: str
     begin: int
@@ -40,8 +46,7 @@ class Remark(NamedTuple):
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Translation:
+class Translation(NamedTuple):
     """What a text means in POSIX cron: `posix` if there is an equivalent, `obstacles` if there is none."""
 
     text: str
@@ -49,14 +54,9 @@ class Translation:
     rewritten: tuple[Remark, ...] = ()
     obstacles: tuple[Remark, ...] = ()
 
-    @property
-    def expression(self) -> CronExpression | None:
-        """The equivalent, parsed."""
-        return None if self.posix is None else parse_cron(self.posix)
-
 
 def translate(text: str) -> Translation | None:
-    """The meaning of a text in POSIX cron; None if it is no cron of any kind known here."""
+    """The meaning of a text in POSIX cron; None if it is not cron of any dialect known here."""
     if len(text) > _LONGEST:
         return None
     words = [(each.group(), each.start()) for each in re.finditer(r"[^ \t]+", text)]
@@ -70,11 +70,11 @@ def translate(text: str) -> Translation | None:
     reading = _Reading()
     found: dict[str, _Values] = {}
     try:
-        for (word, begin), (name, spoken) in zip(words, layout, strict=True):
+        for (word, begin), (name, note) in zip(words, layout, strict=True):
             if name in _DROPPED:
-                reading.drop(name, spoken, word, begin)
+                reading.drop(name, note, word, begin)
             else:
-                found[name] = reading.values(_FIELDS[name], word, begin, quartz=spoken == "quartz weekday")
+                found[name] = reading.values(FIELDS[name], word, begin, quartz=note == "quartz weekday")
     except _UnknownError:
         return None
     reading.check_day_fields(found, words, layout)
@@ -82,12 +82,9 @@ def translate(text: str) -> Translation | None:
     rewritten = tuple(sorted(reading.rewritten, key=lambda remark: remark.begin))
     if obstacles:
         return Translation(text, None, rewritten, obstacles)
-    posix = " ".join(found[name].posix for name in _FIELDS)
-    try:
-        parse_cron(posix)
-    except InvalidCronExpressionError:
-        return None  # not because of its dialect: it never matches
-    return Translation(text, posix, rewritten)
+    if not _can_match(found):
+        return None  # not for its dialect: it never matches
+    return Translation(text, " ".join(found[name].posix for name in FIELDS), rewritten)
 
 
 def _translate_macro(text: str, words: list[tuple[str, int]]) -> Translation | None:
@@ -96,7 +93,7 @@ def _translate_macro(text: str, words: list[tuple[str, int]]) -> Translation | N
     if len(words) == 1 and macro in MACROS:
         return Translation(text, MACROS[macro], (Remark("expression", begin, end, "a macro"),))
     if len(words) == 1 and macro == "@reboot":
-        reason = "@reboot is no time: call the function yourself when your program starts"
+        reason = "@reboot is not a time: call the function yourself when your program starts"
     elif macro == "@every":
         reason = "@every counts from the start of a process, cron counts by the wall clock"
     else:
@@ -104,32 +101,84 @@ def _translate_macro(text: str, words: list[tuple[str, int]]) -> Translation | N
     return Translation(text, None, (), (Remark("expression", begin, end, reason),))
 
 
+# --- hints of cron errors --------------------------------------------------------------------------------------------
+
+_MARKS: Final = {
+    "@": ("contains macros", "write the five fields instead"),
+    "?": ("contains Quartz token '?'", "write '*' in a field that does not restrict"),
+    "#": ("contains Quartz token '#'", _NO_COUNTING),
+    "+": ("contains a sign '+'", "write the number alone"),
+    ".": ("contains a decimal point", "write whole numbers"),
+    "\r": ("contains a line break", SEPARATORS),
+    "\n": ("contains a line break", SEPARATORS),
+}
+
+
+def foreign(field: Field, element: str, at: int) -> tuple[str, str | None]:
+    """What the character at `at` seems to mean, which POSIX cron does not know; and what to write instead."""
+    letter, before = element[at], element[at - 1 : at]
+    if letter == "/":
+        return "contains step syntax '/'; list the values instead", _without_step(field, element)
+    if letter in _MARKS:
+        return _MARKS[letter]
+    if letter.isspace():
+        return "contains white space that is neither space nor tab", SEPARATORS
+    if letter.isdecimal():
+        return "contains digits of another script", "write the digits 0-9"
+    if not (letter.isascii() and letter.isalpha()):
+        return f"contains '{plain(letter)}' (U+{ord(letter):04X})", "write digits, '-' and ',', or '*' alone"
+    word = re.split("[^A-Za-z]", element[at : at + 40], maxsplit=1)[0].lower()
+    if word in ("w", "lw"):
+        return "contains Quartz token 'W'", _NO_WORKING_DAY
+    if word == "l":
+        return "contains Quartz token 'L'", _NO_LAST_DAY
+    if before == "0" and word[0] in "xob":
+        return "contains a number that is not decimal", "write it with the digits 0-9"
+    if "0" <= before <= "9" and word == "e":
+        return "contains scientific notation", "write the number with the digits 0-9"
+    return "contains names", _without_names(field, element[at : at + 40])
+
+
+def _without_step(field: Field, element: str) -> str | None:
+    if not re.fullmatch(r"(\*|[0-9]{1,2}(-[0-9]{1,2})?)/[0-9]{1,2}", element):
+        return None
+    try:
+        members, _ = _Element(field, element).read()
+    except _UnknownError:
+        return None
+    return f"write {'*' if members == _every(field) else ','.join(map(str, sorted(members)))}"
+
+
+def _without_names(field: Field, text: str) -> str:
+    words = dict.fromkeys(re.findall(r"[A-Za-z]+", text))
+    known = [f"{number} for {word}" for word in words if (number := _called(field, word)) is not None]
+    return f"write {' and '.join(known) or 'numbers'}"
+
+
+def without_seven(first: int | None) -> str:
+    """What to write for Sunday as 7, alone or at the end of a range that begins with `first`."""
+    if first is None:
+        return "write 0"
+    return "write 0-6" if first == 0 else f"write 0,{_span(first, 6)}"
+
+
+def without_wrap(field: Field, first: int, last: int) -> str:
+    """What to write for a range that begins after its end."""
+    return f"write {_span(field.low, last)},{_span(first, field.high)} if it is meant to wrap around"
+
+
+def _span(low: int, high: int) -> str:
+    return f"{low}-{high}" if low < high else f"{low}"
+
+
 # --- fields ----------------------------------------------------------------------------------------------------------
 
-
-class _Field(NamedTuple):
-    name: str
-    low: int
-    high: int
-    names: tuple[str, ...] = ()  # from `low` on
-
-
-_FIELDS: Final = {
-    each.name: each
-    for each in (
-        _Field("minute", 0, 59),
-        _Field("hour", 0, 23),
-        _Field("day", 1, 31),
-        _Field("month", 1, 12, MONTHS),
-        _Field("weekday", 0, 6, WEEKDAYS),
-    )
-}
-_FIVE: Final = [(name, "") for name in _FIELDS]
+_FIVE: Final = [(name, "") for name in FIELDS]
 _DROPPED: Final = frozenset({"second", "year"})
 
 
 def _layout(words: list[str]) -> list[tuple[str, str]] | None:
-    """Which field each word is: name, and how it is read where that is not plain."""
+    """The name of the field that each word is, and a note on how it was recognised or has to be read."""
     if len(words) == 5:
         return _FIVE
     quartz = [*_FIVE[:4], ("weekday", "quartz weekday")]
@@ -137,15 +186,14 @@ def _layout(words: list[str]) -> list[tuple[str, str]] | None:
         return [("second", "the first of seven fields"), *quartz, ("year", "the last of seven fields")]
     if len(words) != 6:
         return None
-    if "?" in (words[2], words[4]):  # the place of '?' tells which fields are the days
+    if "?" in (words[2], words[4]):  # only day fields may be '?', so its position tells which fields they are
         return [*quartz, ("year", "the last of six fields (as in EventBridge)")]
     if "?" in (words[3], words[5]):
         return [("second", "the first of six fields (as in Quartz)"), *quartz]
     return [("second", "the first of six fields"), *_FIVE]
 
 
-@dataclass(frozen=True, slots=True)
-class _Values:
+class _Values(NamedTuple):
     """What a field stands for, and how POSIX writes it."""
 
     posix: str
@@ -158,61 +206,60 @@ class _UnknownError(Exception):
     """Not a dialect: wrong in every cron."""
 
 
-@dataclass(slots=True)
 class _Reading:
-    """One pass over the fields, and what there is to say about them."""
+    """One pass over the fields, and the remarks about them."""
 
-    rewritten: list[Remark] = field(default_factory=list)
-    obstacles: list[Remark] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.rewritten: list[Remark] = []
+        self.obstacles: list[Remark] = []
 
-    def drop(self, name: str, spoken: str, word: str, begin: int) -> None:
-        """A field that POSIX does not have: harmless if it says nothing."""
+    def drop(self, name: str, note: str, word: str, begin: int) -> None:
+        """Leave out a field that POSIX does not have, if it restricts nothing."""
         end = begin + len(word)
         if word in (("0", "00") if name == "second" else ("*", "?")):
-            self.rewritten.append(Remark(name, begin, end, f"{spoken} is the {name}, which cron does not have"))
+            self.rewritten.append(Remark(name, begin, end, f"{note} is the {name}, which cron does not have"))
         else:
             grain = "cron's grain is the minute" if name == "second" else "cron repeats every year"
-            self.obstacles.append(Remark(name, begin, end, f"{spoken} is the {name}: {grain}"))
+            self.obstacles.append(Remark(name, begin, end, f"{note} is the {name}: {grain}"))
 
-    def values(self, field: _Field, word: str, begin: int, *, quartz: bool) -> _Values:
+    def values(self, field: Field, word: str, begin: int, *, quartz: bool) -> _Values:
         """Read one field; raises _UnknownError if no cron takes it."""
         if word == "*":
             return _Values("*", _every(field), restricted=False)
         if word == "?":
-            if field.name not in ("day", "weekday"):
+            if field not in (DAY, WEEKDAY):
                 raise _UnknownError
             self.rewritten.append(Remark(field.name, begin, begin + 1, "'?' is '*' in POSIX"))
             return _Values("*", _every(field), restricted=False)
         members: set[int] = set()
-        plain, blocked, star = True, False, False
-        place = begin
+        unchanged, blocked, star = True, False, False
+        position = begin
         for text in word.split(","):
             element = _Element(field, text, quartz=quartz)
-            end = place + len(text)
+            end = position + len(text)
             if obstacle := element.obstacle():
-                self.obstacles.append(Remark(field.name, place, end, obstacle))
+                self.obstacles.append(Remark(field.name, position, end, obstacle))
                 blocked = True
             else:
                 read, remark = element.read()
                 members |= read
                 star |= text.startswith("*")
                 if remark:
-                    plain = False
-                    self.rewritten.append(Remark(field.name, place, end, remark))
-            place = end + 1
+                    unchanged = False
+                    self.rewritten.append(Remark(field.name, position, end, remark))
+            position = end + 1
         if blocked:
             return _Values("")
-        if plain:
+        if unchanged:
             return _Values(word, frozenset(members))
-        every = members == _every(field)
-        if every and (star or field.name not in ("day", "weekday")):
+        if members == _every(field) and (star or field not in (DAY, WEEKDAY)):
             return _Values("*", frozenset(members), restricted=False)
         return _Values(posix_set(members), frozenset(members), starred=word.startswith("*"))
 
     def check_day_fields(
         self, found: dict[str, _Values], words: list[tuple[str, int]], layout: list[tuple[str, str]]
     ) -> None:
-        """A day field such as */2 beside another: AND in Vixie cron, where POSIX has OR."""
+        """Note a day field such as */2 beside another: both must match in Vixie cron, where POSIX takes either."""
         day, weekday = found.get("day"), found.get("weekday")
         if day is None or weekday is None or not (day.restricted and weekday.restricted):
             return
@@ -226,26 +273,33 @@ class _Reading:
                 self.obstacles.append(Remark(name, begin, begin + len(word), reason))
 
 
+def _can_match(found: dict[str, _Values]) -> bool:
+    minutes, hours, days, months, weekdays = (
+        sum(1 << value for value in found[name].members) if found[name].restricted else None for name in FIELDS
+    )
+    every = [field.every for field in FIELDS.values()]
+    return can_match(pattern_of(minutes or every[0], hours or every[1], days, months or every[3], weekdays))
+
+
 # --- elements --------------------------------------------------------------------------------------------------------
 
 
 class _Element:
-    """One element of a list."""
+    """One element of a list; `quartz` weekdays count from 1 for Sunday."""
 
-    def __init__(self, field: _Field, text: str, *, quartz: bool) -> None:
+    def __init__(self, field: Field, text: str, *, quartz: bool = False) -> None:
         self.field = field
         self.text = text
         self.quartz = quartz
 
     def obstacle(self) -> str | None:
         """Why POSIX cannot say this; None if it may."""
-        name, text = self.field.name, self.text.upper()
-        day, weekday = name == "day", name == "weekday"
+        text, day, weekday = self.text.upper(), self.field is DAY, self.field is WEEKDAY
         for applies, pattern, reason in (
-            (weekday, r"[0-9A-Z]+#[1-5]", "POSIX cron cannot count the weekdays of a month"),
-            (weekday, r"[0-9A-Z]*L", "POSIX cron cannot name the last of a weekday in a month"),
-            (day, r"(LW|[0-9]+W)", "POSIX cron cannot name the nearest working day"),
-            (day, r"L(-[0-9]+)?", "POSIX cron cannot name the last day of a month"),
+            (weekday, r"[0-9A-Z]+#[1-5]", _NO_COUNTING),
+            (weekday, r"[0-9A-Z]*L", _NO_LAST_WEEKDAY),
+            (day, r"(LW|[0-9]+W)", _NO_WORKING_DAY),
+            (day, r"L(-[0-9]+)?", _NO_LAST_DAY),
             (True, r"H(\([0-9]+-[0-9]+\))?(/[0-9]+)?", "'H' lets Jenkins choose; choose a value yourself"),
             (True, r"[0-9]*~[0-9]*(/[0-9]+)?", "'~' is a random value; choose one yourself"),
         ):
@@ -254,7 +308,7 @@ class _Element:
         return None
 
     def _advice(self, text: str) -> str:
-        if self.field.name == "day" and text == "L":
+        if self.field is DAY and text == "L":
             return ": use the days 28-31, and let the callback return unless tomorrow is another month's first day"
         if match := re.fullmatch(r"[0-9A-Z]+#([1-5])", text):
             first = 7 * int(match[1]) - 6
@@ -276,20 +330,19 @@ class _Element:
             if not slash:
                 remarks.append("'*' among others is every value")
         else:
-            values = self._stretch(body, open_end=bool(slash), remarks=remarks)
+            values = self._range(body, open_end=bool(slash), remarks=remarks)
         if slash:
             remarks.insert(0, "a step: the values one by one")
-        weekday = self.field.name == "weekday"
-        members = {value % 7 if weekday else value for value in values[::step]}
+        members = {value % 7 if self.field is WEEKDAY else value for value in values[::step]}
         return members, "; ".join(remarks) or None
 
-    def _stretch(self, body: str, *, open_end: bool, remarks: list[str]) -> list[int]:
+    def _range(self, body: str, *, open_end: bool, remarks: list[str]) -> list[int]:
         field = self.field
         low_text, dash, high_text = body.partition("-")
         low = self._number(low_text, remarks)
         high = self._number(high_text, remarks) if dash else field.high if open_end else low
-        if field.name == "weekday" and low == 7 and dash:
-            low = 0  # 7-2 is Sunday to Tuesday, written in another way
+        if field is WEEKDAY and low == 7 and dash:
+            low = 0  # 7-2 is Sunday to Tuesday
         if low > high:
             size = field.high - field.low + 1
             remarks.append("a range that wraps around")
@@ -305,18 +358,25 @@ class _Element:
                     raise _UnknownError
                 remarks.append(f"{number} is {WEEKDAYS[number - 1]} where 1 is Sunday, as in Quartz")
                 return number - 1
-            if field.name == "weekday" and number == 7:
+            if field is WEEKDAY and number == 7:
                 remarks.append("7 is 0 in POSIX, Sunday")
                 return 7
             if not field.low <= number <= field.high:
                 raise _UnknownError
             return number
-        for place, name in enumerate(field.names):
-            # Whole names, and their first three letters.
-            if text.lower() in (name.lower(), name[:3].lower()):
-                remarks.append(f"{text} is {place + field.low}")
-                return place + field.low
-        raise _UnknownError
+        named = _called(field, text)
+        if named is None:
+            raise _UnknownError
+        remarks.append(f"{text} is {named}")
+        return named
+
+
+def _called(field: Field, word: str) -> int | None:
+    """The value that a name stands for, whole or cut after three letters or more."""
+    for value, name in enumerate(field.words, field.low):
+        if len(word) >= 3 and name.lower().startswith(word.lower()):
+            return value
+    return None
 
 
 def posix_set(members: Iterable[int]) -> str:
@@ -332,5 +392,5 @@ def _elements(values: list[int]) -> Iterator[str]:
             yield from map(str, range(first, last + 1))
 
 
-def _every(field: _Field) -> frozenset[int]:
+def _every(field: Field) -> frozenset[int]:
     return frozenset(range(field.low, field.high + 1))
