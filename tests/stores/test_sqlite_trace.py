@@ -8,17 +8,13 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from duly.core.moments import Instant
 from duly.errors import TraceError
 from duly.formal import Report, check
 from duly.formal.registers import RegisterSnapshot
-from duly.formal.trace import RE, RS, WK, Event, encode
 from duly.stores import SqliteStore
 from duly.stores.sqlite.schema import create
-from duly.stores.sqlite.trace import Tracing, export, line_of
+from duly.stores.sqlite.trace import Tracing, export
 from duly.testing import SimulatedHost
 from duly.threads import Inline
 
@@ -120,19 +116,6 @@ async def test_the_last_segment_is_missed_even_if_nothing_is_in_it_yet(tmp_path:
         connection.execute("DELETE FROM segments WHERE segment = 2")
         with pytest.raises(TraceError, match="the trace was changed in segment 1, events 1 to 2"):
             list(export(connection, clean=False))
-
-
-@given(st.text(), st.integers(0, 1 << 62), st.booleans(), st.sampled_from(["cron", "retry", "interrupted"]))
-def test_a_line_in_the_store_is_the_one_that_is_exchanged(task: str, number: int, ok: bool, cause: str) -> None:
-    """SPEC 7.6: canonical bytes, whatever a task is called; starts and ends are put together by hand."""
-    events: list[Event] = [
-        RE(number, Instant(number + 1), task, 2, number + 3, ok),
-        RS(number, Instant(number + 1), task, 2, number + 3, cause, 4),
-        WK(number, Instant(number + 1), 2),
-    ]
-    for event in events:
-        _, *fields = event
-        assert f"{line_of(number, (type(event).__name__, *fields))}\n".encode() == encode(event)
 
 
 def test_rows_of_a_transaction_that_came_to_nothing_are_no_part_of_the_end() -> None:

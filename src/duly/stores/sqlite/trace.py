@@ -16,7 +16,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from duly.errors import TraceError
-from duly.formal.trace import Header, Seal, Writer, encode_header, encode_seal
+from duly.formal.trace import Header, Seal, Writer, encode_header, encode_row, encode_seal
 from duly.stores.port import TraceRow
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class Tracing:
         seq = max(first, 1 + (last or 0), 1 + (end.last if end else 0))
         hashed = None if end is None else self._taken_up(connection, end, segment, first)
         while chunk:  # a first initialize() has as many rows as there are tasks
-            lines = [line_of(number, row) for number, row in enumerate(chunk, seq)]
+            lines = [encode_row(number, row) for number, row in enumerate(chunk, seq)]
             connection.executemany("INSERT INTO trace VALUES (?, ?)", enumerate(lines, seq))
             if hashed is not None:
                 hashed.update("\n".join([*lines, ""]).encode())
@@ -186,21 +186,6 @@ def export(connection: sqlite3.Connection, *, clean: bool) -> Iterator[bytes]:
     finally:
         if begun_here:
             connection.execute("ROLLBACK")
-
-
-_QUOTE: Final = json.encoder.encode_basestring_ascii
-_ENCODE: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode
-
-
-def line_of(number: int, row: TraceRow) -> str:
-    """The line of an event, as `duly.formal.trace.encode` writes it; of a start or an end, in a third of the time."""
-    match row:
-        case ("RE", at, task, generation, run, ok):
-            return f'["RE",{number},{at},{_QUOTE(task)},{generation},{run},{"true" if ok else "false"}]'
-        case ("RS", at, task, generation, run, cause, slots):
-            return f'["RS",{number},{at},{_QUOTE(task)},{generation},{run},"{cause}",{slots}]'
-        case _:
-            return _ENCODE([row[0], number, *row[1:]])
 
 
 def _is_kept(connection: sqlite3.Connection) -> bool:
