@@ -85,7 +85,7 @@ def test_a_failure_is_shown_with_the_lines_of_the_callback_only(tmp_path: Path) 
     """Readable: the error, when it is tried again, and the place in the user's own file."""
     write_target(tmp_path, '[("broken", "* * * * *", broken, timedelta(hours=5))]')
     with Terminal("run", "tasks.py", "--store", "state.db", folder=tmp_path, NO_COLOR="1") as terminal:
-        terminal.expect("ConnectionError: the upstream service is asleep; again at ")
+        terminal.expect("ConnectionError: the upstream service is asleep; retry at ")
         terminal.expect('tasks.py", line ')
         terminal.press("\x03")
         assert terminal.end() == 0

@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from duly.core.moments import Instant, instant_of
-from duly.insight.words import ago, between, clock_time, iso, offset, stretch
+from duly.insight.words import ago, between, clock_time, counted, iso, names, offset, stretch
 
 BERLIN = ZoneInfo("Europe/Berlin")
 
@@ -53,3 +53,10 @@ def test_a_moment_in_iso_8601_has_the_offset_of_its_zone() -> None:
     noon = local("2024-07-01T12:00")
     assert (iso(noon, BERLIN), iso(noon, UTC)) == ("2024-07-01T12:00:00+02:00", "2024-07-01T10:00:00+00:00")
     assert (offset(noon, BERLIN), offset(noon, UTC)) == ("+02:00", "+00:00")
+
+
+def test_names_and_numbers_are_short() -> None:
+    """A few names stand for many, and what a name could do to a terminal is written out."""
+    assert names(["a", "b\x1b[2J"]) == "a, b\\x1b[2J"
+    assert names([f"t{number}" for number in range(1_007)], most=2) == "t0, t1 and 1,005 more"
+    assert (counted(1, "task"), counted(0, "task"), counted(1_000, "task")) == ("1 task", "0 tasks", "1,000 tasks")

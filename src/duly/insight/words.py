@@ -1,9 +1,10 @@
-"""Times, durations and lists in words."""
+"""Times, durations, numbers and lists in words."""
 
 from collections.abc import Sequence
 from datetime import timedelta, tzinfo
 
 from duly.core.moments import MICROSECONDS, Instant, as_datetime
+from duly.text import plain
 
 
 def iso(instant: Instant | int | None, zone: tzinfo) -> str | None:
@@ -54,3 +55,14 @@ def ago(instant: Instant | int, at: Instant | int) -> str:
 def listed(parts: Sequence[str]) -> str:
     """Parts of a sentence: "a", "a and b", "a, b and c"."""
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
+
+
+def names(of: Sequence[str], most: int = 5) -> str:
+    """The first few names, safe to show on a terminal, and how many more there are: "a, b and 3 more"."""
+    more = len(of) - most
+    return ", ".join(map(plain, of[:most])) + (f" and {more:,} more" if more > 0 else "")
+
+
+def counted(number: int, noun: str) -> str:
+    """A number and what it counts: "1 task", "1,000 tasks"."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

@@ -15,7 +15,7 @@ from duly.cli.file_trust import warn_of_others
 from duly.cli.output import Exit, fail
 from duly.cli.reading import store_option
 from duly.cli.service.events_log import EventsLog
-from duly.cli.service.service import Service
+from duly.cli.service.program import Program
 from duly.cli.target import parse_target
 from duly.cli.time_text import duration_argument
 from duly.stores.sqlite import DEFAULT_HISTORY
@@ -110,7 +110,7 @@ def run(
 
     async def serve() -> Exit:
         log = EventsLog(form, verbose=verbose)
-        return await Service(parsed, store, options, log, watching=watch, verbose=verbose).serve()
+        return await Program(parsed, store, options, log, watching=watch, verbose=verbose).serve()
 
     return signals.run(serve(), _uvloop() if uvloop else None)
 

@@ -1,1 +1,7 @@
-"""`duly run`: a scheduler as a service, its log, and what it says to systemd."""
+"""`duly run`: the scheduler as a program of its own.
+
+program      loads TARGET, runs the scheduler, takes signals, reloads, stops
+events_log   the log: events as lines for people, or as JSON lines
+event_lines  an event as a line for people
+systemd      readiness, status and watchdog, for the service manager
+"""

@@ -1,7 +1,7 @@
 """The scheduler as a program: from the first load of TARGET through reloads to the end of the last run.
 
-Signals are taken by Python's own handlers, not by the event loop's: a callback that blocks the loop must not be able to
-keep a second Ctrl-C from ending the program.
+Signals are taken by Python's own handlers, not by those of the event loop: a callback that blocks the loop must not be
+able to keep a second Ctrl-C from ending the program.
 """
 
 import asyncio
@@ -19,32 +19,33 @@ from duly import events
 from duly.cli.file_watch import Signature, pause, signature, watch
 from duly.cli.output import Exit, Failure, failure_of
 from duly.cli.service.events_log import ApplicationLog, EventsLog
-from duly.cli.service.notify import Notifier
+from duly.cli.service.systemd import Notifier
 from duly.cli.target import Loaded, Target, TargetFailure, load
 from duly.clock import SystemClock
 from duly.core.moments import MICROSECONDS, zone_name
 from duly.engine.host import system_host
 from duly.errors import DulyError, TaskListMismatchError
 from duly.events import Event
-from duly.insight.words import offset
+from duly.insight.words import counted, names, offset
 from duly.scheduler import Scheduler, scheduler_on
 from duly.text import plain
 
 T = TypeVar("T")
 
 MANY_TASKS: Final = 10_000
-"""From here on the collector leaves what initialize() built alone: walking it costs more than the rest of a tick."""
+"""From this many tasks on, the garbage collector leaves what initialize() built alone: visiting it costs too much."""
 
-_POLL_PATIENCE_SECONDS: Final = 180.0
-_NAMES_MAX: Final = 5
+_POLL_OVERDUE_SECONDS: Final = 180.0
+"""A scheduler that has not polled for this long is not reported alive to the watchdog."""
+
 _DEBUG_EVENTS: Final = frozenset(
     kind for name in events.__all__ if (kind := getattr(events, name)).level == events.DEBUG and kind is not Event
 )
-_ALWAYS_HEARD: Final = frozenset({events.PollStarted, events.PollCompleted, events.SchedulerReinitializationCompleted})
-"""Needed here whether they are logged or not; the two of a poll are built together, or not at all."""
+_NEEDED_EVENTS: Final = frozenset({events.PollStarted, events.PollCompleted, events.SchedulerReinitializationCompleted})
+"""Events that the program itself needs, logged or not; the two of a poll are built together, or not at all."""
 
 
-class Service:
+class Program:
     """One `duly run`."""
 
     def __init__(
@@ -62,19 +63,20 @@ class Service:
         self._log = log
         self._watching = watching
         self._clock = SystemClock()
-        self._notifier = Notifier()
-        unheard = frozenset() if verbose else _DEBUG_EVENTS - _ALWAYS_HEARD
+        self._systemd = Notifier()
+        unheard = frozenset() if verbose else _DEBUG_EVENTS - _NEEDED_EVENTS
         self._scheduler: Scheduler = scheduler_on(
-            system_host(None), store, unheard=unheard, on_event=self._hear, **options
+            system_host(None), store, unheard=unheard, on_event=self._on_event, **options
         )
         self._loaded: Loaded | None = None
         self._failed: dict[Path, Signature | None] = {}
+        """The files of the last reload, if it failed: a change to one of them may fix it."""
         self._runs: dict[int, str] = {}
         self._violations: Counter[str] = Counter()
         self._last_poll = 0.0
-        self._changed = 0
-        self._terminal = os.isatty(1)
-        self._signals = 0
+        self._changed_tasks = 0
+        self._on_terminal = os.isatty(1)
+        self._stop_signals = 0
         self._stop_reason = ""
         self._reload_reason: str | None = None
         self._stop = asyncio.Event()
@@ -92,8 +94,8 @@ class Service:
         if self._stop.is_set():
             await self._scheduler.stop()
             return Exit.OK
-        self._settle_in(len(loaded.registrations))
-        helpers = [asyncio.create_task(self._guard())]
+        self._report_ready(len(loaded.registrations))
+        helpers = [asyncio.create_task(self._feed_watchdog())]
         if self._watching:
             helpers.append(asyncio.create_task(watch(self._clock, self._files, self._file_changed)))
         try:
@@ -103,13 +105,13 @@ class Service:
                 reason, self._reload_reason = self._reload_reason, None
                 if reason is not None and not self._stop.is_set():
                     await self._reload(reason)
-            await self._end()
+            await self._stop_gracefully()
         finally:
             for helper in helpers:
                 helper.cancel()
         return Exit.NO if self._violations else Exit.OK
 
-    def _settle_in(self, tasks: int) -> None:
+    def _report_ready(self, tasks: int) -> None:
         if tasks >= MANY_TASKS:
             gc.collect()
             gc.freeze()
@@ -118,7 +120,7 @@ class Service:
         name, pid = zone_name(zone), os.getpid()
         self._log.say(
             "ProgramReady",
-            f"{self._target.text} on {plain(self._store)}: {_count(tasks)}, "
+            f"{self._target.text} on {plain(self._store)}: {counted(tasks, 'task')}, "
             f"zone {name} ({offset(self._clock.now(), zone)}), process {pid}",
             target=self._target.text,
             store=str(self._store),
@@ -126,49 +128,49 @@ class Service:
             zone=name,
             pid=pid,
         )
-        self._notifier.tell(READY=1, MAINPID=pid, STATUS=f"{_count(tasks)}")
+        self._systemd.send(READY=1, MAINPID=pid, STATUS=counted(tasks, "task"))
 
-    # --- what happens ------------------------------------------------------------------------------------------------
+    # --- events of the scheduler -------------------------------------------------------------------------------------
 
-    def _hear(self, event: Event) -> None:
+    def _on_event(self, event: Event) -> None:
         if isinstance(event, events.TaskRunStarted):
             self._runs[event.run_id] = event.task_name
         elif isinstance(event, events.TaskRunCompleted | events.TaskRunFailed):
             self._runs.pop(event.run_id, None)
             if self._stop.is_set() and self._runs:
-                self._notifier.tell(STATUS=f"stopping, waiting for {_names(self._running())}")
+                self._systemd.send(STATUS=f"stopping, waiting for {names(self._running())}")
         elif isinstance(event, events.PollCompleted):
             self._last_poll = self._clock.elapsed()
-            if self._notifier.heard and not self._stop.is_set():
-                self._tell_status()
+            if self._systemd.listens and not self._stop.is_set():
+                self._send_status()
         elif isinstance(event, events.SchedulerReinitializationCompleted):
-            self._changed = event.scheduled_count
+            self._changed_tasks = event.scheduled_count
         elif isinstance(event, events.PropertyViolated):
             self._violations[event.property] += 1
         self._log.event(event)
 
-    def _tell_status(self) -> None:
-        """One line for `systemctl status`, at each look at most."""
+    def _send_status(self) -> None:
+        """Send one line for `systemctl status`, at most once per poll."""
         tasks = len(self._loaded.registrations) if self._loaded is not None else 0
-        running = f", running {_names(names)}" if (names := self._running()) else ""
-        self._notifier.tell(STATUS=f"{_count(tasks)}{running}")
+        running = f", running {names(running)}" if (running := self._running()) else ""
+        self._systemd.send(STATUS=f"{counted(tasks, 'task')}{running}")
 
     def _running(self) -> list[str]:
         return sorted(set(self._runs.values()))
 
-    async def _guard(self) -> None:
-        """Tell the service manager that event loop and scheduler are alive, if it wants to know."""
-        period = self._notifier.watchdog_microseconds
+    async def _feed_watchdog(self) -> None:
+        """Report to the service manager that event loop and scheduler are alive, if it has a watchdog."""
+        period = self._systemd.watchdog_microseconds
         while period is not None:
-            if self._looks():
-                self._notifier.tell(WATCHDOG=1)
+            if self._is_polling():
+                self._systemd.send(WATCHDOG=1)
             await pause(self._clock, period // 2)
 
-    def _looks(self) -> bool:
-        """Whether the scheduler has looked lately; with no task to look at, or while stopping, it need not."""
+    def _is_polling(self) -> bool:
+        """Whether the scheduler has polled lately; without tasks, or while stopping, it need not."""
         if self._stop.is_set() or self._loaded is None or not self._loaded.registrations:
             return True
-        return self._clock.elapsed() - self._last_poll < _POLL_PATIENCE_SECONDS
+        return self._clock.elapsed() - self._last_poll < _POLL_OVERDUE_SECONDS
 
     async def _unless_stopped(self, work: Coroutine[Any, Any, T]) -> T | None:
         """Do something that may take long; a stop cancels it."""
@@ -188,15 +190,15 @@ class Service:
 
     def _take_signals(self, loop: asyncio.AbstractEventLoop) -> None:
         def on_stop(number: int, frame: FrameType | None) -> None:
-            self._signals += 1
-            if self._signals > 1:
+            self._stop_signals += 1
+            if self._stop_signals > 1:
                 self._abandon()
             self._stop_reason = signal.Signals(number).name
             loop.call_soon_threadsafe(self._request_stop)
 
         def on_hangup(number: int, frame: FrameType | None) -> None:
-            if self._terminal and not os.isatty(1):
-                on_stop(number, frame)  # the terminal is gone, and with it whoever could say anything more
+            if self._on_terminal and not os.isatty(1):
+                on_stop(number, frame)  # the terminal was closed: no Ctrl-C can come from it any more
             else:
                 loop.call_soon_threadsafe(self._request_reload, "SIGHUP")
 
@@ -213,10 +215,10 @@ class Service:
         self._wake.set()
 
     def _abandon(self) -> None:
-        """End at once, as a crash would: what is durable stays, and what runs is an interrupted run from here on."""
-        names = self._running()
-        left = f"abandoned {_names(names)}: interrupted runs at the next start" if names else "gone"
-        self._log.last_words(left, "ProgramAbandoned", waitingFor=names)
+        """End at once, as a crash would: what is durable stays, and running callbacks become interrupted runs."""
+        running = self._running()
+        text = f"abandoned {names(running)}: interrupted runs at the next start" if running else "gone"
+        self._log.say_from_signal_handler("ProgramAbandoned", text, waitingFor=running)
         os._exit(Exit.ABANDONED)
 
     # --- reloading ---------------------------------------------------------------------------------------------------
@@ -228,10 +230,10 @@ class Service:
         self._request_reload(f"{path.name} has changed")
 
     async def _reload(self, reason: str) -> None:
-        text = self._target.text
-        # The manager pairs this with READY=1 by the clock that never steps.
-        self._notifier.tell(RELOADING=1, MONOTONIC_USEC=int(self._clock.elapsed() * MICROSECONDS))
-        self._log.say("ProgramReloading", f"loading {text} again: {reason}", target=text, reason=reason)
+        target = self._target.text
+        # The service manager pairs this with READY=1 by the clock that is never set.
+        self._systemd.send(RELOADING=1, MONOTONIC_USEC=int(self._clock.elapsed() * MICROSECONDS))
+        self._log.say("ProgramReloading", f"loading {target} again: {reason}", target=target, reason=reason)
         try:
             tasks = await self._unless_stopped(self._load_again())
         except Failure as failure:
@@ -239,12 +241,12 @@ class Service:
                 self._failed = {path: signature(path) for path in failure.files}
             failure.hint = failure.hint or "the old registrations go on"
             self._log.failure(failure)
-            self._notifier.tell(READY=1, STATUS=f"reload failed: {failure.message}")
+            self._systemd.send(READY=1, STATUS=f"reload failed: {failure.message}")
             return
         if tasks is not None:
-            said = f"{_count(tasks)} in force, {self._changed} of them new or changed"
-            self._log.say("ProgramReloaded", said, target=text, totalTasks=tasks, changedTasks=self._changed)
-            self._notifier.tell(READY=1, STATUS=said)
+            text = f"{counted(tasks, 'task')} in force, {self._changed_tasks} of them new or changed"
+            self._log.say("ProgramReloaded", text, target=target, totalTasks=tasks, changedTasks=self._changed_tasks)
+            self._systemd.send(READY=1, STATUS=text)
 
     async def _load_again(self) -> int:
         loaded = await load(self._target, self._loaded)
@@ -257,42 +259,34 @@ class Service:
 
     # --- stopping ----------------------------------------------------------------------------------------------------
 
-    async def _end(self) -> None:
-        names = self._running()
-        waiting = f"waiting for {_names(names)}; a second signal abandons {'it' if len(names) == 1 else 'them'}"
+    async def _stop_gracefully(self) -> None:
+        running = self._running()
+        waiting = f"waiting for {names(running)}; a second signal abandons {'it' if len(running) == 1 else 'them'}"
         self._log.say(
             "ProgramStopping",
-            f"{self._stop_reason}: stopping" + (f", {waiting}" if names else ""),
+            f"{self._stop_reason}: stopping" + (f", {waiting}" if running else ""),
             reason=self._stop_reason,
-            waitingFor=names,
+            waitingFor=running,
         )
-        self._notifier.tell(STOPPING=1, STATUS=f"stopping, {waiting}" if names else "stopping")
+        self._systemd.send(STOPPING=1, STATUS=f"stopping, {waiting}" if running else "stopping")
         await self._scheduler.stop()
-        stopped = "stopped: every run has ended, every end is recorded"
+        text = "stopped: every run has ended, every end is recorded"
         if self._violations:
             found = ", ".join(f"{name} {count:,} ×" for name, count in self._violations.items())
-            said = f"{stopped}; but the monitor found violated: {found}"
-            self._log.say("ProgramStopped", said, level=events.ERROR, violations=dict(self._violations))
+            text = f"{text}; but the monitor found violated: {found}"
+            self._log.say("ProgramStopped", text, level=events.ERROR, violations=dict(self._violations))
         else:
-            self._log.say("ProgramStopped", stopped)
+            self._log.say("ProgramStopped", text)
 
 
 def _start_failure(error: DulyError) -> Failure:
-    """Why initialize() did not go through, with the words of the command line."""
+    """The failure of an initialize(), with the words of the command line."""
     failure = failure_of(error)
     if isinstance(error, TaskListMismatchError):
         failure.code = Exit.NO
         failure.hint = "`duly plan` shows the difference; --on-mismatch override lets the declaration win"
         kinds = ("added", "removed", "changed")
-        failure.excerpt = "\n".join(f"  {kind}: {_names(error.details[kind])}" for kind in kinds if error.details[kind])
+        failure.excerpt = "\n".join(
+            f"  {kind}: {names(sorted(error.details[kind]))}" for kind in kinds if error.details[kind]
+        )
     return failure
-
-
-def _names(names: Any) -> str:
-    shown = [plain(name) for name in names]
-    more = f" and {len(shown) - _NAMES_MAX} more" if len(shown) > _NAMES_MAX else ""
-    return ", ".join(shown[:_NAMES_MAX]) + more
-
-
-def _count(tasks: int) -> str:
-    return "1 task" if tasks == 1 else f"{tasks:,} tasks"

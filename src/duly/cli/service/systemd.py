@@ -1,4 +1,4 @@
-"""Tells the service manager how the program is, over systemd's notification socket, if there is one."""
+"""Reports to systemd, or another service manager, over its notification socket, if there is one."""
 
 import contextlib
 import os
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 
 class Notifier:
-    """The protocol of sd_notify(3): lines of NAME=value in one datagram; without NOTIFY_SOCKET it says nothing."""
+    """The protocol of sd_notify(3): lines of NAME=value in one datagram; without NOTIFY_SOCKET nothing is sent."""
 
     def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
         address = environment.get("NOTIFY_SOCKET", "")
@@ -17,12 +17,12 @@ class Notifier:
         """How often a sign of life is expected, or None."""
 
     @property
-    def heard(self) -> bool:
-        """Whether anybody has asked to be told."""
+    def listens(self) -> bool:
+        """Whether a service manager listens."""
         return bool(self._address)
 
-    def tell(self, **state: object) -> None:
-        """Send a state such as READY=1 or STATUS=text; nobody listening is no fault."""
+    def send(self, **state: object) -> None:
+        """Send a state such as READY=1 or STATUS=text; a service manager that is gone is not a fault."""
         if not self._address:
             return
         lines = "\n".join(f"{name}={' '.join(str(value).splitlines())}" for name, value in state.items())

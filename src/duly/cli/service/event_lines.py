@@ -1,0 +1,120 @@
+"""Events of the scheduler as lines for people."""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+
+from duly import events
+from duly.cli.output import first_line
+from duly.events import Event
+from duly.insight.words import stretch
+
+
+class Line(NamedTuple):
+    """One line of the log."""
+
+    label: str
+    style: str
+    """Of the label."""
+
+    task: str
+    """Empty if the line is about no task."""
+
+    text: str
+
+
+def event_line(event: Event) -> Line:
+    """An event as a line for people."""
+    form = _FORMS.get(type(event))
+    if form is not None:
+        return form(event)
+    # Events about the inside of the scheduler, and those that are not known here yet: their name, and their fields.
+    fields = dict(event.fields)
+    task = str(fields.pop("taskName", ""))
+    text = " ".join(f"{key}={first_line(str(value))}" for key, value in fields.items())
+    return Line("·", "dim", task, f"{event.name} {text}".rstrip())
+
+
+def _started(event: Any) -> Line:
+    late = (event.actual_time - event.scheduled_time).total_seconds()
+    lateness = f", {stretch(late)} ago" if late >= 1 else ""
+    if event.cause == "retry":
+        text = f"retry, ripe since {event.scheduled_time:%H:%M:%S}" if lateness else "retry"
+    elif event.cause == "interrupted":
+        text = f"again: its run of {_day_and_time(event.scheduled_time, event.actual_time)} was interrupted"
+    else:
+        text = f"due {_day_and_time(event.scheduled_time, event.actual_time)}{lateness}"
+    return Line("start", "cyan", event.task_name, text)
+
+
+def _failed(event: Any) -> Line:
+    again = f"; retry at {event.next_retry_at:%H:%M:%S}" if event.next_retry_at is not None else ""
+    return Line("failed", "bold red", event.task_name, f"after {_ms(event.duration)}: {first_line(event.error)}{again}")
+
+
+def _overridden(event: Any) -> Line:
+    old, new = event.old_state, event.new_state
+    changes = []
+    if old["cronExpression"] != new["cronExpression"]:
+        changes.append(f"{old['cronExpression']} → {new['cronExpression']}")
+    if old["retryDelayMs"] != new["retryDelayMs"]:
+        changes.append(f"retry after {_ms(old['retryDelayMs'])} → {_ms(new['retryDelayMs'])}")
+    return Line("changed", "yellow", event.task_name, ", ".join(changes) + _dropped(event.dropped))
+
+
+def _interrupted(event: Any) -> Line:
+    text = f"its run of {event.started_at:%Y-%m-%d %H:%M:%S} was cut short"
+    if event.interruptions > 1:
+        text += f", {event.interruptions} times in a row"
+    if event.resumes_at is None:
+        text += "; waits for its next due minute"
+    return Line("interrupted", "bold yellow", event.task_name, text)
+
+
+_FORMS: Final[dict[type[Event], Callable[[Any], Line]]] = {
+    events.TaskRunStarted: _started,
+    events.TaskRunCompleted: lambda event: Line("ok", "green", event.task_name, f"after {_ms(event.duration)}"),
+    events.TaskRunFailed: _failed,
+    events.TaskRetryPreempted: lambda event: Line("retry", "cyan", event.task_name, event.reason),
+    events.TaskInterrupted: _interrupted,
+    events.TaskStartDelayed: lambda event: Line(
+        "late", "yellow", event.task_name,
+        f"owed since {event.due_time:%H:%M:%S}, started {stretch(event.lateness_ms / 1000)} after it could have been",
+    ),
+    events.TaskRunOverdue: lambda event: Line(
+        "overdue", "yellow", event.task_name,
+        f"is due again since {event.due_time:%H:%M}, and has been running since {event.started_at:%H:%M:%S}",
+    ),
+    events.TaskAdded: lambda event: Line(
+        "new", "green", event.task_name, f"{event.cron_expression}, retry after {_ms(event.retry_delay_ms)}"
+    ),
+    events.TaskOverridden: _overridden,
+    events.TaskOrphaned: lambda event: Line(
+        "orphaned", "yellow", event.task_name, f"no longer declared, removed{_dropped(event.dropped)}"
+    ),
+    events.PropertyViolated: lambda event: Line(
+        "violated", "bold red", event.task_name or "", f"{event.property}: {event.sentence}"
+    ),
+    events.ClockJumped: lambda event: Line(
+        "clock", "yellow", "", f"moved by {stretch(event.jump_ms / 1000)}, to {event.new_time:%Y-%m-%d %H:%M:%S}"
+    ),
+    events.HostZoneChanged: lambda event: Line("zone", "yellow", "", f"{event.old_zone} → {event.new_zone}"),
+    events.StoreFault: lambda event: Line(
+        "store", "bold red", "", f"{event.error}; next attempt in {_ms(event.retry_in_ms)}"
+    ),
+    events.StoreRecovered: lambda event: Line(
+        "store", "green", "", f"takes writes again after {event.attempts} attempts"
+    ),
+}  # fmt: skip
+
+
+def _ms(milliseconds: float) -> str:
+    return stretch(milliseconds / 1000)
+
+
+def _day_and_time(when: datetime, seen_from: datetime) -> str:
+    return f"{when:%H:%M}" if when.date() == seen_from.date() else f"{when:%Y-%m-%d %H:%M}"
+
+
+def _dropped(dropped: Sequence[str]) -> str:
+    return f"; dropped: {', '.join(dropped)}" if dropped else ""
