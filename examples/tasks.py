@@ -1,7 +1,7 @@
 """A target for the command line: try `duly plan examples/tasks.py --store /tmp/state.db`, then `duly run` the same.
 
-`registrations` is what the commands look for: a list of (name, cron, callback, retry delay), or a function, also an
-async one, that returns such a list. What callbacks log appears in the log of `duly run`.
+`registrations` is what the commands look for: a list of (name, cron, callback, retry delay), or a function (it may be
+async) that returns such a list. What callbacks log appears in the log of `duly run`.
 """
 
 import asyncio

@@ -226,7 +226,7 @@ def refusal(*rows: Sequence[Any]) -> TaskTryDeserializeError:
 
 @pytest.mark.parametrize("field", [*REQUIRED, "written_by"])
 def test_a_missing_field_is_named(field: str) -> None:
-    """SPEC 5.5, seed 000: "Missing required field: <field>"."""
+    """SPEC 5.5, 000: "Missing required field: <field>"."""
     error = refusal(row(NEW, **{field: None}))
     assert type(error) is TaskMissingFieldError
     assert str(error) == f"Missing required field: {field}"
@@ -245,7 +245,7 @@ def test_a_run_without_its_particulars_is_refused(field: str) -> None:
 @pytest.mark.parametrize("field", NUMBERS)
 @pytest.mark.parametrize("value", ["12", 1.5, b"x", True, [1]], ids=lambda value: type(value).__name__)
 def test_a_number_of_the_wrong_type_is_named(field: str, value: object) -> None:
-    """SPEC 5.5, seed 000: expected and actual type; bool is no number."""
+    """SPEC 5.5, 000: expected and actual type; bool is no number."""
     error = refusal(row(RERUNNING, **{field: value}))
     assert type(error) is TaskInvalidTypeError
     actual = type(value).__name__
@@ -296,7 +296,7 @@ def test_a_text_of_the_wrong_type_is_named(field: str, value: object) -> None:
     ],
 )
 def test_a_value_that_duly_never_writes_is_named(field: str, value: object) -> None:
-    """SPEC 5.5, seed 000: "Invalid value for field '<field>': <reason>"."""
+    """SPEC 5.5, 000: "Invalid value for field '<field>': <reason>"."""
     error = refusal(row(RERUNNING, **{field: value}))
     assert type(error) is TaskInvalidValueError
     assert (error.details["field"], error.details["value"]) == (field, value)

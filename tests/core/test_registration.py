@@ -63,7 +63,7 @@ def good(**changes: object) -> tuple[object, ...]:
     ids=lambda received: type(received).__name__,
 )
 def test_the_outer_collection_is_a_list_or_tuple(received: object) -> None:
-    """SPEC 1.2: a str, dict, None, generator … is RegistrationsNotArrayError, with the seed's text."""
+    """SPEC 1.2: a str, dict, None, generator … is RegistrationsNotArrayError, with the text of 000."""
     with pytest.raises(RegistrationsNotArrayError) as caught:
         snapshot(received)
     assert caught.value.message == str(caught.value) == "Registrations must be an array"
@@ -193,7 +193,7 @@ def test_names_are_compared_exactly() -> None:
 
 
 def test_a_name_given_twice_is_refused() -> None:
-    """SPEC 1.4, seed 000: the message has the name in double quotes."""
+    """SPEC 1.4, 000: the message has the name in double quotes."""
     with pytest.raises(ScheduleDuplicateTaskError) as caught:
         read(good(name="x"), good(name="y"), good(name="x"))
     assert str(caught.value) == 'Task with name "x" is already scheduled'

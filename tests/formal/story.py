@@ -126,7 +126,7 @@ def story(text: str, *, tasks: str = "x", mode: str = "restart") -> list[Event]:
 
 
 def letters_of(text: str) -> list[set[str]]:
-    """The same letters as bare positions, for formulas as they stand in the seeds; + joins simultaneous events."""
+    """Letters as bare positions, for formulas as the source documents have them; + joins simultaneous events."""
     return [_with_general(set(position.split("+"))) for position in text.split()]
 
 

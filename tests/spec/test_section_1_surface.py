@@ -765,7 +765,7 @@ def test_errors_have_the_messages_and_details_of_the_error_model(
 
 
 def test_every_error_of_the_error_model_is_importable_and_of_one_family() -> None:
-    """SPEC 1.5: every error class of the seeds, by its name, from `duly` and `duly.errors`."""
+    """SPEC 1.5: every error class of the source documents, by its name, from `duly` and `duly.errors`."""
     names = {type(error).__name__ for error, _, _ in ERRORS} | {"TaskTryDeserializeError", "SchedulerStoppingError"}
     for name in names:
         assert getattr(duly, name) is getattr(duly.errors, name)

@@ -1,6 +1,6 @@
-"""Every row of FORMAL A5: what the seeds' formulas literally say, and what is adopted instead.
+"""Every row of FORMAL A5: what the formulas of the source documents literally say, and what is adopted instead.
 
-For each row, the smallest trace with the verdict of the literal reading (evaluated as the seed writes it) and of the
+For each row, the smallest trace with the verdict of the literal reading (evaluated as it is written) and of the
 adopted one, and a neighbour that shows that the adopted reading still forbids, or still allows, what it should.
 """
 
@@ -20,8 +20,8 @@ from tests.formal.story import HOUR, Story, letters_of, story
 
 V, H, P = Value.VIOLATED, Value.HOLDING, Value.PENDING
 
-# The seeds' own macros and formulas (002), letter by letter.
-SEED = {
+# The macros and formulas of 002, letter by letter.
+MACROS = {
     "Active": "(¬(SS ∨ Crash)) S IE",
     "Running": "((¬RE) S RS) ∧ ((¬Crash) S RS)",
     "Pending": "Hold(Due, RS)",
@@ -48,8 +48,8 @@ LITERAL = {
 
 
 def literally(property_id: str, text: str) -> Value:
-    """What the seed's formula says about bare letters."""
-    return judge(read(LITERAL[property_id], SEED), letters_of(text))
+    """What the formula of 002 says about bare letters."""
+    return judge(read(LITERAL[property_id], MACROS), letters_of(text))
 
 
 def adopted(text: str, *, mode: str = "restart") -> dict[str, Value]:
@@ -78,7 +78,7 @@ def owed(text: str, *, mode: str = "restart") -> bool:
     return monitor.obliged("x", Instant(told.now + 1_000))
 
 
-# --- the example traces of the seeds ----------------------------------------------------------------------------------
+# --- the example traces of the source documents -----------------------------------------------------------------------
 
 EXAMPLES = [
     "IS IE Due RS REs Due RS REf RetryDue RS REs",  # 002 and 000, trace 1
@@ -89,13 +89,13 @@ EXAMPLES = [
 
 
 @pytest.mark.parametrize("text", EXAMPLES)
-def test_the_example_traces_of_the_seeds_pass(text: str) -> None:
+def test_the_example_traces_of_the_source_documents_pass(text: str) -> None:
     """002, example acceptable traces: nothing violated, nothing open at the end."""
     assert set(adopted(text).values()) == {H}
 
 
 @pytest.mark.parametrize("text", EXAMPLES)
-def test_the_seeds_own_formulas_refute_them(text: str) -> None:
+def test_the_formulas_of_002_refute_them(text: str) -> None:
     """SPEC 7.1: which is why they are read as their prose says."""
     assert V in {literally("S1", text), literally("S2", text), literally("S3", text)}
 
@@ -261,7 +261,7 @@ def test_p13_afterwards_it_takes_effect() -> None:
 def test_p14_a_retry_that_success_withdraws_is_no_obligation() -> None:
     """P14: RetryDue during a cron run that succeeds: literally open until the next due minute."""
     text = "IS IE Due RS REf Due RS RetryDue REs"
-    assert judge(read("G((Active ∧ Registered ∧ EffectiveDue) → F RS)", SEED), letters_of(text)) is P
+    assert judge(read("G((Active ∧ Registered ∧ EffectiveDue) → F RS)", MACROS), letters_of(text)) is P
     assert adopted(text)["L1"] is H
 
 
@@ -285,7 +285,7 @@ def test_p15_when_its_run_ends_it_is() -> None:
 def test_p16_what_is_no_longer_declared_is_not_owed() -> None:
     """P16: literally (without Registered in the escape) never dischargeable."""
     literal = "G((Active ∧ Registered ∧ EffectiveDue) → F RS)"
-    assert judge(read(literal, SEED), letters_of("IS IE Due IS IE∅")) is P
+    assert judge(read(literal, MACROS), letters_of("IS IE Due IS IE∅")) is P
     assert adopted("IS IE Due IS IE∅")["L1"] is H
 
 
@@ -347,7 +347,7 @@ def test_p20_but_not_the_success_of_it() -> None:
 def test_p21_a_retry_run_does_not_oblige_another() -> None:
     """P21: literally RetryPending lasts through the run, and S2 alone would admit the overlap."""
     text = "IS IE Due RS REf RetryDue RS RS"
-    before = Evaluation(letters_of(text)).at(read("Y(Active ∧ Registered ∧ EffectiveDue)", SEED), NEUTRAL)
+    before = Evaluation(letters_of(text)).at(read("Y(Active ∧ Registered ∧ EffectiveDue)", MACROS), NEUTRAL)
     assert before[-1]
     assert adopted(text)["S1"] is V
     assert adopted(text)["S2"] is V
@@ -359,19 +359,19 @@ def test_p21_once_is_right() -> None:
 
 def test_p22_before_any_failure_nothing_is_eligible() -> None:
     """P22: the text says it is, the formula does not; harmless, because RetryPending wants a failure."""
-    assert not Evaluation(letters_of("IS IE Due")).at(read("RetryEligible", SEED), NEUTRAL)[-1]
+    assert not Evaluation(letters_of("IS IE Due")).at(read("RetryEligible", MACROS), NEUTRAL)[-1]
     assert not owed("IS IE RetryDue")
 
 
 def test_p22_after_one_it_is() -> None:
-    assert Evaluation(letters_of("IS IE Due RS REf RetryDue")).at(read("RetryEligible", SEED), NEUTRAL)[-1]
+    assert Evaluation(letters_of("IS IE Due RS REf RetryDue")).at(read("RetryEligible", MACROS), NEUTRAL)[-1]
     assert owed("IS IE Due RS REf RetryDue")
 
 
 def test_p23_a_success_clears_the_retry_that_waited() -> None:
     """P23, SPEC 3.4: a later pulse does nothing."""
     text = "IS IE Due RS REf Due RS REs RetryDue"
-    assert not Evaluation(letters_of(text)).at(read("RetryPending", SEED), NEUTRAL)[-1]
+    assert not Evaluation(letters_of(text)).at(read("RetryPending", MACROS), NEUTRAL)[-1]
     assert not owed(text)
 
 
@@ -394,12 +394,12 @@ def test_p24_one_that_stays_is_owed() -> None:
 
 
 def test_p25_running_is_one_hold() -> None:
-    """P25: the two S pick the same start; on single events the seed's Running is Hold(RS, RE ∨ Crash)."""
+    """P25: the two S pick the same start; on single events 002's Running is Hold(RS, RE ∨ Crash)."""
     alphabet: tuple[Set[str], ...] = ({"RS"}, {"RE"}, {"Crash"}, {"Due"})
     for length in range(1, 6):
         for trace in product(alphabet, repeat=length):
             evaluation = Evaluation(trace)
-            assert evaluation.at(read("Running", SEED)) == evaluation.at(read("Hold(RS, RE ∨ Crash)", {}))
+            assert evaluation.at(read("Running", MACROS)) == evaluation.at(read("Hold(RS, RE ∨ Crash)", {}))
 
 
 def test_p25_simultaneous_events_split_the_two_readings_of_s1() -> None:
@@ -451,7 +451,7 @@ def test_p28_with_a_y_it_would_be() -> None:
 def test_p29_backoff_does_not_block_cron() -> None:
     """P29: 001's S3 wants Due ∧ RetryEligible; 002 and 000 let cron preempt the retry (SPEC 3.5)."""
     text = "IS IE Due RS REf Due RS"
-    assert not Evaluation(letters_of(text)).at(read("Due ∧ RetryEligible", SEED))[-2]
+    assert not Evaluation(letters_of(text)).at(read("Due ∧ RetryEligible", MACROS))[-2]
     assert holds(text)
 
 
