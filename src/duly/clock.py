@@ -1,7 +1,7 @@
-"""Time: the `Clock` protocol, the system's clock, and the one way to let others work.
+"""Time: the `Clock` protocol, the system's clock, and turns on the event loop.
 
-This is the only module that reads the time or waits for it. Everything else takes a clock, so that a test, a
-simulation or a replay can pass its own.
+Only this module reads the time or waits for it. All others are given a clock, so that a test, a simulation or a
+replay can pass its own.
 """
 
 import asyncio
@@ -20,26 +20,26 @@ T = TypeVar("T")
 
 @runtime_checkable
 class Clock(Protocol):
-    """What the scheduler asks of time. A clock of your own can run faster, stand still, or replay."""
+    """What the scheduler needs to know about time. A clock of your own can run faster, stand still, or replay."""
 
     def now(self) -> int:
-        """The wall clock: microseconds since the epoch (1970-01-01T00:00:00Z). It may step, also back."""
+        """The wall clock: microseconds since the epoch (1970-01-01T00:00:00Z). It may be set, even back."""
         ...
 
     def elapsed(self) -> float:
-        """Seconds that have passed since some fixed moment. It never goes back, whatever the wall clock does."""
+        """Seconds since some fixed moment. They never go back, whatever the wall clock does."""
         ...
 
     def zone(self) -> tzinfo:
-        """The host's time zone; asked at each initialize()."""
+        """The host's time zone; every initialize() asks for it."""
         ...
 
     async def sleep_until(self, instant: int, wake: asyncio.Event) -> None:
-        """Return when `now()` has reached `instant`, or as soon as `wake` is set; it is never more than a minute away.
+        """Return when `now()` has reached `instant`, or as soon as `wake` is set; at most a minute lies between.
 
-        A wait is measured in passing time, so a wall clock that steps meanwhile is noticed when it is over. When the
-        time has come, the clock may set `wake` itself. It must await, never block: the event loop is the application's.
-        Ends, retries and `stop()` come through `wake`, so a clock that does not look at it holds them all up.
+        Measure the wait in passing time: if the wall clock is set meanwhile, the loop finds that out after the wait.
+        The clock may set `wake` itself when the time has come. It must await and never block, because the event loop
+        belongs to the application. Ends, retries and `stop()` set `wake`: a clock that ignores it delays them all.
         """
         ...
 
@@ -56,13 +56,13 @@ class SystemClock:
         return time.monotonic()
 
     def zone(self) -> tzinfo:
-        """The host's zone, read anew: TZ or the system's setting may have changed since the last time."""
+        """The host's zone, read again: TZ or the system's setting may have changed since the last time."""
         try:
             return tzlocal.reload_localzone()
         except Exception as cause:
             raise DulyError(
                 f"The host's time zone cannot be determined: {cause}",
-                hint="set TZ to a zone name such as Europe/Berlin, or mend the system's setting",
+                hint="set TZ to a zone name such as Europe/Berlin, or fix the system's setting",
                 cause=cause,
             ) from cause
 
@@ -72,12 +72,12 @@ class SystemClock:
 
 
 async def doze(seconds: float, wake: asyncio.Event) -> None:
-    """Return after so many seconds of the event loop's own time, or as soon as `wake` is set."""
+    """Return after `seconds` of the event loop's own time, or as soon as `wake` is set."""
     if wake.is_set() or seconds <= 0:
         await breathe()
         return
-    # Not asyncio.timeout(): it wakes its task by cancelling it, and a task that is being cancelled means, to the
-    # loop, that the event loop is being torn down.
+    # Not asyncio.timeout(): it wakes its task by cancelling it, and the engine takes a cancelled task to mean that
+    # the event loop is being torn down.
     timer = asyncio.get_running_loop().call_later(seconds, wake.set)
     try:
         await wake.wait()

@@ -1,18 +1,18 @@
-"""Every error duly raises, as one family whose members carry `details` for programs and a text for people.
+"""Every error that duly raises: one family, with `details` for programs and a text for people.
 
 DulyError
-├── RegistrationError                     what was handed to initialize() is wrong; nothing was touched
+├── RegistrationError                     a registration handed to initialize() is wrong; nothing has changed
 │   ├── RegistrationsNotArrayError
 │   ├── RegistrationShapeError
 │   ├── InvalidRegistrationError
 │   ├── ScheduleDuplicateTaskError
 │   ├── CronExpressionInvalidError        (caused by an InvalidCronExpressionError)
 │   └── NegativeRetryDelayError
-├── LifecycleError                        a call came at a time, or met a fault, that keeps it from taking effect
+├── LifecycleError                        initialize() or stop() could not take effect
 │   ├── ScheduleTaskError
 │   ├── StopSchedulerError
 │   └── SchedulerStoppingError
-├── CronError                             cron text or cron arithmetic
+├── CronError                             cron text that cannot be read, or cron arithmetic without an answer
 │   ├── InvalidCronExpressionError        (caused by a FieldParseError where one field is to blame)
 │   ├── FieldParseError
 │   └── CronCalculationError
@@ -22,15 +22,15 @@ DulyError
 │   ├── TaskInvalidValueError
 │   └── TaskInvalidStructureError
 ├── TaskListMismatchError                 on_mismatch="refuse", and stored and declared tasks differ
-├── StoreError                            the place where state is kept
+├── StoreError                            the store cannot be used
 │   ├── StoreLockedError
 │   ├── StoreCorruptedError
 │   └── StoreVersionError
 ├── TraceError                            a trace is broken: malformed, cut, edited, reordered or mixed
 └── UnsupportedPlatformError
 
-Constructors take facts and write the message themselves, so no two call sites word it differently.
-The keys of `details` are wire names (camelCase), stable across versions.
+Constructors take facts and write the message themselves, so that one error is worded in one way. The keys of
+`details` are wire names (camelCase), stable across versions.
 """
 
 from collections.abc import Mapping, Sequence
@@ -50,13 +50,13 @@ class DulyError(Exception):
         self.message = message
         self.details: dict[str, Any] = details
         if isinstance(cause := details.get("cause"), BaseException):
-            self.__cause__ = cause  # also where no `raise ... from` says so, and after a journey as bytes
+            self.__cause__ = cause  # even without `raise ... from`, and after pickling
         if hint is not None:
             self.details["hint"] = hint
             self.add_note(hint)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # The constructors below take facts, not messages, so the default pickling by `args` would call them wrongly.
+        # The constructors below take facts, not messages: the default, which passes `args` to them, would fail.
         return (_revive, (type(self), self.message, self.details, getattr(self, "__notes__", [])))
 
 
@@ -73,7 +73,7 @@ def _revive(kind: type[DulyError], message: str, details: dict[str, Any], notes:
 
 
 class RegistrationError(DulyError):
-    """A registration handed to initialize() is wrong; nothing was touched."""
+    """A registration handed to initialize() is wrong; nothing has changed."""
 
 
 class RegistrationsNotArrayError(RegistrationError):
@@ -99,7 +99,7 @@ class RegistrationShapeError(RegistrationError):
 
 
 class InvalidRegistrationError(RegistrationError):
-    """A field has the right type and a value that cannot be used."""
+    """A field has the right type, but a value that cannot be used."""
 
     def __init__(self, registration_index: int, field: str, value: object, reason: str) -> None:
         super().__init__(
@@ -112,7 +112,7 @@ class InvalidRegistrationError(RegistrationError):
 
 
 class ScheduleDuplicateTaskError(RegistrationError):
-    """Two registrations have one name."""
+    """Two registrations have the same name."""
 
     def __init__(self, registration_index: int, task_name: str) -> None:
         super().__init__(
@@ -156,7 +156,7 @@ class LifecycleError(DulyError):
 
 
 class ScheduleTaskError(LifecycleError):
-    """The one transaction of initialize() failed; the previous state stands."""
+    """The transaction of initialize() failed; the previous state is unchanged."""
 
     def __init__(self, name: str, cron_expression: str, cause: BaseException) -> None:
         super().__init__(
@@ -168,14 +168,14 @@ class ScheduleTaskError(LifecycleError):
 
 
 class StopSchedulerError(LifecycleError):
-    """stop() could not do what it promises."""
+    """stop() could not record everything, or was called where it cannot wait."""
 
     def __init__(self, cause: BaseException, *, hint: str | None = None) -> None:
         super().__init__(f"Failed to stop scheduler: {cause}", hint=hint, cause=cause)
 
 
 class SchedulerStoppingError(LifecycleError):
-    """initialize() was awaited inside a callback that a waiting stop() waits for."""
+    """initialize() was awaited inside a callback for which a stop() is waiting."""
 
     def __init__(self, task_name: str) -> None:
         super().__init__(
@@ -189,11 +189,11 @@ class SchedulerStoppingError(LifecycleError):
 
 
 class CronError(DulyError):
-    """Cron text that cannot be read, or cron arithmetic that leaves the calendar."""
+    """Cron text cannot be read, or cron arithmetic leaves the calendar."""
 
 
 class InvalidCronExpressionError(CronError):
-    """Text is not a POSIX cron expression, or can never match."""
+    """A text is not a POSIX cron expression, or can never match."""
 
     def __init__(self, expression: str, field: str, reason: str, *, hint: str | None = None) -> None:
         super().__init__(
@@ -228,7 +228,7 @@ class CronCalculationError(CronError):
 
 
 class TaskTryDeserializeError(DulyError):
-    """A stored record is not what duly writes; the scheduler does not start, the store is untouched."""
+    """A stored record is not what duly writes; the scheduler does not start, and the store is unchanged."""
 
 
 class TaskMissingFieldError(TaskTryDeserializeError):
@@ -270,7 +270,7 @@ class TaskInvalidStructureError(TaskTryDeserializeError):
 
 
 class TaskListMismatchError(DulyError):
-    """Stored and declared tasks differ, and the scheduler was told to refuse that."""
+    """Stored and declared tasks differ, and `on_mismatch="refuse"` was given."""
 
     def __init__(
         self,
@@ -297,14 +297,14 @@ class TaskListMismatchError(DulyError):
 
 
 class StoreError(DulyError):
-    """The store cannot be used: missing folder, unwritable path, foreign file, full disk, and the like."""
+    """The store cannot be used: a missing folder, an unwritable path, a foreign file, a full disk."""
 
     def __init__(self, message: str, *, store: str, hint: str | None = None, **details: Any) -> None:
         super().__init__(message, hint=hint, store=store, **details)
 
 
 class StoreLockedError(StoreError):
-    """Another live scheduler holds the store."""
+    """Another running scheduler holds the store."""
 
     def __init__(self, store: str, holder: Mapping[str, Any]) -> None:
         pid, host, since = holder.get("pid", "?"), holder.get("host", "?"), holder.get("since", "?")
@@ -320,7 +320,7 @@ class StoreLockedError(StoreError):
 
 
 class StoreCorruptedError(StoreError):
-    """The file is damaged, or is no database at all."""
+    """The file is damaged, or is not a database."""
 
 
 class StoreVersionError(StoreError):
@@ -337,7 +337,7 @@ class StoreVersionError(StoreError):
 
 
 class TraceError(DulyError):
-    """A trace cannot be judged, because it is not whole; `details["fault"]` says in which way."""
+    """A trace cannot be judged, because it is not whole; `details["fault"]` says why."""
 
     def __init__(self, fault: str, line: int, reason: str, *, hint: str | None = None) -> None:
         super().__init__(f"Line {line}: {reason}", hint=hint, fault=fault, line=line, reason=reason)

@@ -43,7 +43,7 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any, ClassVar
 
-# The numbers of the `logging` module, which this module must not import: it is shared by the pure core.
+# The numbers of the `logging` module, which this module must not import, because the pure core shares it.
 DEBUG, INFO, WARNING, ERROR = 10, 20, 30, 40
 
 
@@ -63,7 +63,7 @@ class Event:
 
     level: ClassVar[int] = INFO
     unless_none: ClassVar[frozenset[str]] = frozenset()
-    """Optional fields: left out when they are None, where a required one says null."""
+    """Optional fields: left out if they are None, where a required field is null."""
 
     @property
     def name(self) -> str:
@@ -175,7 +175,7 @@ class TaskRunCompleted(Event):
 
 @dataclass(frozen=True, slots=True)
 class TaskRunFailed(Event):
-    """A callback raised, was cancelled by its time limit or came back from it, and that is durable."""
+    """A callback raised, or outlasted its time limit, and that is durable."""
 
     level = WARNING
     unless_none = frozenset({"next_retry_at"})
@@ -207,7 +207,7 @@ class TaskRetryPreempted(Event):
 
 @dataclass(frozen=True, slots=True)
 class TaskInterrupted(Event):
-    """The store says running, and no such run is alive: a crash cut it short."""
+    """A crash interrupted a run: the store says running, and no such run is alive."""
 
     level = WARNING
     unless_none = frozenset({"resumes_at"})
@@ -244,7 +244,7 @@ class TaskRunOverdue(Event):
 
 @dataclass(frozen=True, slots=True)
 class PollStarted(Event):
-    """The loop woke and looks for what is owed."""
+    """The loop begins to start what is owed."""
 
     level = DEBUG
     poll_time: datetime
@@ -253,7 +253,7 @@ class PollStarted(Event):
 
 @dataclass(frozen=True, slots=True)
 class PollCompleted(Event):
-    """The loop has started what is owed and goes back to sleep."""
+    """The loop has started what is owed, and sleeps again."""
 
     level = DEBUG
     poll_time: datetime
@@ -264,21 +264,21 @@ class PollCompleted(Event):
 
 @dataclass(frozen=True, slots=True)
 class PollingStarted(Event):
-    """There are tasks to watch."""
+    """There are tasks to poll for."""
 
     level = DEBUG
 
 
 @dataclass(frozen=True, slots=True)
 class PollingStopRequested(Event):
-    """The loop will not look again."""
+    """The loop will not poll again."""
 
     level = DEBUG
 
 
 @dataclass(frozen=True, slots=True)
 class PollingStopped(Event):
-    """The loop has ended, or has no task left to watch."""
+    """The loop has ended, or has no task left to poll for."""
 
     level = DEBUG
 
@@ -288,7 +288,7 @@ class PollingStopped(Event):
 
 @dataclass(frozen=True, slots=True)
 class TaskAdded(Event):
-    """Declared, and not stored before."""
+    """A task is declared that was not stored."""
 
     task_name: str
     cron_expression: str
@@ -297,7 +297,7 @@ class TaskAdded(Event):
 
 @dataclass(frozen=True, slots=True)
 class TaskPreserved(Event):
-    """Declared as it is stored."""
+    """A task is declared as it is stored."""
 
     level = DEBUG
     task_name: str
@@ -305,7 +305,7 @@ class TaskPreserved(Event):
 
 @dataclass(frozen=True, slots=True)
 class TaskOverridden(Event):
-    """Declared otherwise than stored: the declaration wins, and what was owed under the old one is dropped."""
+    """A task is declared differently from the stored one: the declaration wins, what was owed before is dropped."""
 
     task_name: str
     change_type: str
@@ -316,7 +316,7 @@ class TaskOverridden(Event):
 
 @dataclass(frozen=True, slots=True)
 class TaskOrphaned(Event):
-    """Stored and no longer declared: removed, with what was owed."""
+    """A stored task is no longer declared: it is removed, together with what it owed."""
 
     level = WARNING
     task_name: str
@@ -327,7 +327,7 @@ class TaskOrphaned(Event):
 
 @dataclass(frozen=True, slots=True)
 class TaskScheduled(Event):
-    """A task is being watched from here on."""
+    """A task is in force from here on."""
 
     level = DEBUG
     task_name: str
@@ -337,7 +337,7 @@ class TaskScheduled(Event):
 
 @dataclass(frozen=True, slots=True)
 class TaskSkipped(Event):
-    """A registration changed nothing, because the task is already being watched as declared."""
+    """A registration changed nothing, because the task is in force as declared."""
 
     level = DEBUG
     task_name: str
@@ -349,7 +349,7 @@ class TaskSkipped(Event):
 
 @dataclass(frozen=True, slots=True)
 class ClockJumped(Event):
-    """The wall clock moved by more than the time that passed."""
+    """The wall clock was set: it moved by more, or less, than the time that passed."""
 
     level = WARNING
     old_time: datetime
@@ -359,7 +359,7 @@ class ClockJumped(Event):
 
 @dataclass(frozen=True, slots=True)
 class HostZoneChanged(Event):
-    """The host's zone is not the one the store was last used in."""
+    """The host's zone is not the one in which the store was last used."""
 
     level = WARNING
     old_zone: str
@@ -379,7 +379,7 @@ class StoreFault(Event):
 
 @dataclass(frozen=True, slots=True)
 class StoreRecovered(Event):
-    """The store takes writes again; nothing was lost."""
+    """The store accepts writes again; nothing was lost."""
 
     operation: str
     attempts: int
@@ -387,7 +387,7 @@ class StoreRecovered(Event):
 
 @dataclass(frozen=True, slots=True)
 class PropertyViolated(Event):
-    """The monitor found the scheduler at odds with its own specification."""
+    """The monitor found that the scheduler violated a property of its specification."""
 
     level = ERROR
     unless_none = frozenset({"task_name"})

@@ -1,4 +1,4 @@
-"""Short ways to fill an agenda, to look at it as the loop does, and to let runs end."""
+"""Short ways to fill an agenda, to poll as the loop does, and to let runs end."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -36,7 +36,7 @@ def retrying(name: str, when: str, cron: str = "0 3 * * *", *, runs_on: RunsOn =
 
 
 def serve(agenda: Agenda, now: Instant, slots: Slots = Slots(), *, limit: int = 1_000) -> list[Start]:  # noqa: B008
-    """What the loop does at each look: notice, decide, apply, until there is nothing more to find."""
+    """One poll: queue what is due, decide, apply, until there is nothing more to find."""
     started: list[Start] = []
     while True:
         finish(agenda.queue_due(now))
@@ -54,7 +54,7 @@ def serve(agenda: Agenda, now: Instant, slots: Slots = Slots(), *, limit: int = 
 
 
 def names(starts: Iterable[Start]) -> list[str]:
-    """Of whom they are."""
+    """The names of their tasks."""
     return [start.task.name for start in starts]
 
 
@@ -66,7 +66,7 @@ def end(agenda: Agenda, which: Task, now: Instant, *, failed: bool = False) -> b
 
 
 def after(seconds: float) -> Instant:
-    """So long after noon."""
+    """This many seconds after noon."""
     return Instant(NOON + int(seconds * SECOND))
 
 

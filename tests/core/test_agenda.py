@@ -61,7 +61,7 @@ def test_a_decision_carries_its_moment_and_counts_its_runs(in_one_state: bool) -
 
 
 def test_tasks_in_one_situation_share_one_answer() -> None:
-    """Task states are values: a tick of many tasks that start for the same reason is one statement."""
+    """Task states are values: many tasks that start for the same reason are written by one statement."""
     shared = newly_declared(minute("2025-06-15T12:00"))
     agenda = agenda_of(*(task(f"t{n}", "* * * * *", shared) for n in range(10)))
     assert len({id(start.grounds) for start in serve(agenda, NOON)}) == 1
@@ -79,7 +79,7 @@ def test_a_new_task_starts_if_this_minute_matches(cron: str, owes_now: bool) -> 
 
 
 def test_each_due_minute_starts_a_task_once() -> None:
-    """SPEC 3.1: every start raises the mark to its own minute."""
+    """SPEC 3.1: every start raises `served_through` to its own minute."""
     agenda = agenda_of(a := fresh("a"))
     starts = []
     for second in range(0, 300, 10):
@@ -100,11 +100,11 @@ def test_however_many_minutes_were_missed_one_start_serves_them_all() -> None:
     assert names(serve(agenda, after(3_600 * 5 + 60))) == ["a"]
 
 
-@pytest.mark.parametrize("looks", [(180,), (0, 180), (0, 60, 180), (60, 120, 180)])
-def test_a_start_that_is_late_serves_the_minute_that_was_due(looks: tuple[int, ...]) -> None:
-    """SPEC 3.2: whether nobody looked or no slot was free, what is reported is the due minute, not that of the look."""
+@pytest.mark.parametrize("polls", [(180,), (0, 180), (0, 60, 180), (60, 120, 180)])
+def test_a_start_that_is_late_serves_the_minute_that_was_due(polls: tuple[int, ...]) -> None:
+    """SPEC 3.2: whether nothing polled or no slot was free, the due minute is reported, not the minute of the poll."""
     agenda = agenda_of(fresh("a", "0 * * * *", since="11:59"), now=after(-60))
-    *without_slots, last = looks
+    *without_slots, last = polls
     for seconds in without_slots:
         assert serve(agenda, after(seconds), Slots(0)) == []
     (start,) = serve(agenda, after(last))
@@ -131,17 +131,17 @@ def test_tasks_of_one_expression_start_together_whenever_they_entered() -> None:
 def test_what_enters_owing_something_is_queued_by_its_age() -> None:
     """SPEC 3.10: longest owed first; a restart's backlog included."""
     old, older = (
-        task(name, "* * * * *", AwaitingRun(minute(f"2025-06-15T{mark}")))
-        for name, mark in (("b", "11:30"), ("a", "10:00"))
+        task(name, "* * * * *", AwaitingRun(minute(f"2025-06-15T{served}")))
+        for name, served in (("b", "11:30"), ("a", "10:00"))
     )
     agenda = agenda_of(fresh("c"), old, older)
     assert names(serve(agenda, NOON)) == ["a", "b", "c"]
 
 
-@pytest.mark.parametrize(("mark", "owed"), [("11:59", True), ("12:00", False), ("12:01", False)])
-def test_what_was_served_before_a_restart_is_not_owed_after_it(mark: str, owed: bool) -> None:
-    """SPEC 3.1: an occurrence after the served mark, not at it."""
-    a = task("a", "0 * * * *", AwaitingRun(minute(f"2025-06-15T{mark}"), NOON, NOON))
+@pytest.mark.parametrize(("served", "owed"), [("11:59", True), ("12:00", False), ("12:01", False)])
+def test_what_was_served_before_a_restart_is_not_owed_after_it(served: str, owed: bool) -> None:
+    """SPEC 3.1: an occurrence after `served_through`, not at it."""
+    a = task("a", "0 * * * *", AwaitingRun(minute(f"2025-06-15T{served}"), NOON, NOON))
     agenda = agenda_of(a, now=after(200))
     assert bool(agenda.due_since(a, after(200))) is owed
     assert bool(serve(agenda, after(200))) is owed
@@ -156,7 +156,7 @@ def test_nothing_is_due_beyond_the_end_of_the_calendar() -> None:
 
 
 def test_after_its_last_minute_in_the_calendar_a_task_is_silent() -> None:
-    """SPEC 6.3: the same when the search leaves the calendar while the agenda is in use."""
+    """SPEC 6.3: even if the search leaves the calendar while the agenda is in use."""
     agenda = agenda_of(
         a := task("a", "0 23 * * *", newly_declared(minute("9999-12-31T12:00"))), now=at("9999-12-31T12:00")
     )
@@ -218,7 +218,7 @@ def test_a_due_minute_takes_the_place_of_the_retry() -> None:
 
 
 def test_the_next_timer_is_the_earliest_that_still_counts() -> None:
-    """SPEC 2.4: the loop wakes earlier for retries, but not for those that a start has consumed."""
+    """SPEC 2.4: the loop wakes earlier for retries, but not for a retry that a start has served."""
     agenda = agenda_of(
         a := retrying("a", "12:00:05", "0 12 * * *"), retrying("b", "12:00:20"), retrying("c", "12:00:40")
     )
@@ -228,7 +228,7 @@ def test_the_next_timer_is_the_earliest_that_still_counts() -> None:
     assert agenda.next_timer() == after(20)
 
 
-def cut_short(resume: str | None, retry: str | None = None) -> Interrupted:
+def interrupted(resume: str | None, retry: str | None = None) -> Interrupted:
     started = at("2025-06-15T11:58:01")
     return Interrupted(
         minute("2025-06-15T11:58"),
@@ -245,12 +245,12 @@ def cut_short(resume: str | None, retry: str | None = None) -> Interrupted:
 @pytest.mark.parametrize(
     ("state", "seconds", "cause"),
     [
-        (cut_short("11:58:01"), 0, Cause.INTERRUPTED),
-        (cut_short("12:00:31"), 31, Cause.INTERRUPTED),
-        (cut_short(None, retry="12:00:12"), 12, Cause.RETRY),
-        (cut_short(None, retry="11:00:00"), 0, Cause.RETRY),
-        (cut_short(None), 600, Cause.CRON),
-        (cut_short("12:11"), 600, Cause.CRON),
+        (interrupted("11:58:01"), 0, Cause.INTERRUPTED),
+        (interrupted("12:00:31"), 31, Cause.INTERRUPTED),
+        (interrupted(None, retry="12:00:12"), 12, Cause.RETRY),
+        (interrupted(None, retry="11:00:00"), 0, Cause.RETRY),
+        (interrupted(None), 600, Cause.CRON),
+        (interrupted("12:11"), 600, Cause.CRON),
     ],
 )
 def test_an_interrupted_task_starts_when_it_is_owed(state: Interrupted, seconds: int, cause: Cause) -> None:

@@ -14,7 +14,7 @@ from tests.core.helpers import MINUTE, SECOND, at, minute
 
 
 @pytest.mark.parametrize("work", [Agenda.too_far_ahead, Agenda.correct])
-def test_others_have_their_turn_while_a_step_back_is_looked_at(
+def test_states_are_examined_in_steps_after_the_clock_was_set_back(
     work: Callable[[Agenda, Instant], Steps[object]],
 ) -> None:
     """A million tasks are not gone through in one go."""
@@ -22,7 +22,7 @@ def test_others_have_their_turn_while_a_step_back_is_looked_at(
     assert len(list(work(agenda, after(1)))) == 3
 
 
-def test_after_a_small_step_back_a_task_is_silent_until_the_clock_passes_its_mark() -> None:
+def test_after_a_small_step_back_a_task_is_silent_until_the_clock_passes_served_through() -> None:
     """SPEC 2.5: as in a repeated DST hour."""
     agenda = agenda_of(a := fresh("a"))
     serve(agenda, NOON)
@@ -35,8 +35,8 @@ def test_after_a_small_step_back_a_task_is_silent_until_the_clock_passes_its_mar
     assert names(serve(agenda, after(60))) == ["a"]
 
 
-def test_after_a_large_step_back_marks_are_lowered_to_this_minute() -> None:
-    """SPEC 2.5: a mark more than 3 hours ahead means that the clock was corrected."""
+def test_after_a_large_step_back_served_through_is_lowered_to_this_minute() -> None:
+    """SPEC 2.5: `served_through` more than 3 hours ahead means that the clock was set back."""
     agenda = agenda_of(a := fresh("a"), b := fresh("b", "0 3 * * *"))
     serve(agenda, NOON)
     end(agenda, a, after(1))
@@ -61,7 +61,7 @@ def test_after_a_step_back_a_retry_is_no_further_away_than_its_delay() -> None:
 
 
 def test_after_a_step_back_the_longest_owed_still_comes_first() -> None:
-    """SPEC 3.10: a wave from before a task's mark does not let younger ones pass while the task waits its own turn."""
+    """SPEC 3.10: a task is requeued as owed since later than its due list, and newer tasks do not pass it."""
     a, b = fresh("a", "* * * * *", since="12:59"), fresh("b", "0-59 13 * * *", since="12:59")
     agenda = agenda_of(a, b)
     assert serve(agenda, after(90)) == []
@@ -69,7 +69,7 @@ def test_after_a_step_back_the_longest_owed_still_comes_first() -> None:
     assert names(serve(agenda, after(3691))) == ["b"]
 
 
-def test_a_rebuild_keeps_everybody_and_all_that_is_owed() -> None:
+def test_a_rebuild_keeps_every_task_and_all_that_is_owed() -> None:
     """SPEC 2.5: stepping back does not lose what waited for a slot."""
     agenda = agenda_of(fresh("a"), fresh("b", runs_on=THREAD), retrying("c", "11:59:00"), retrying("d", "12:00:40"))
     serve(agenda, after(30), Slots(0))
@@ -113,7 +113,7 @@ def test_a_minute_ends_where_the_next_one_begins(moment: str) -> None:
 
 
 def test_the_next_due_minute_is_known() -> None:
-    """SPEC 2.4: what lies before it need not be looked at."""
+    """SPEC 2.4: no poll before it finds anything."""
     agenda = Agenda(UTC)
     assert agenda.next_due() is None
     finish(agenda.enter([fresh("a", "0 3 * * *"), fresh("b", "5 12 * * *")], NOON))
@@ -127,7 +127,7 @@ def test_an_end_that_settles_during_a_rebuild_is_not_lost() -> None:
     agenda = agenda_of(a := fresh("a"), b := fresh("b", "0-59 * * * *"))
     serve(agenda, NOON)
     steps = agenda.rebuild(after(70))
-    assert end(agenda, b, after(70)) is False  # before its turn has come: nobody need be woken for it
+    assert end(agenda, b, after(70)) is False  # the rebuild has not come to it yet, so the loop is not woken for it
     assert agenda.due_since(b, after(70)) is None  # unknown until then
     next(steps)
     end(agenda, a, after(70), failed=True)  # after it

@@ -43,7 +43,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 
 def evaluated(agenda: Agenda, now: Instant) -> int:
-    """How many tasks are asked in one look."""
+    """How many tasks are asked in one poll."""
     total = 0
     while True:
         finish(agenda.queue_due(now))
@@ -55,8 +55,8 @@ def evaluated(agenda: Agenda, now: Instant) -> int:
 
 
 @pytest.mark.parametrize("bystanders", [0, 3_000])
-def test_a_look_costs_what_is_due_not_what_exists(counted: Counter[str], bystanders: int) -> None:
-    """Architecture: cost per wake-up follows what is due."""
+def test_a_poll_costs_what_is_due_not_what_exists(counted: Counter[str], bystanders: int) -> None:
+    """Architecture: the cost of a poll follows what is due."""
     idle = [fresh(f"idle{n}", f"{n % 50} 3 * * *") for n in range(bystanders)]
     due = [fresh(f"due{n}", "5 12 * * *") for n in range(20)]
     agenda = agenda_of(*idle, *due, *(retrying(f"retry{n}", "12:05:00") for n in range(3)))
@@ -65,7 +65,7 @@ def test_a_look_costs_what_is_due_not_what_exists(counted: Counter[str], bystand
     assert counted == {}
     assert evaluated(agenda, after(300)) == 23
     assert counted["grounds_for"] <= 23
-    assert counted["latest_due"] <= 2  # one for each expression that somebody is asked about
+    assert counted["latest_due"] <= 2  # one for each expression of the tasks that are asked
     assert counted["next_due"] <= 4
 
 
@@ -83,17 +83,17 @@ def test_occurrences_are_computed_once_for_all_tasks_of_an_expression(counted: C
 
 
 def test_an_end_costs_the_same_however_many_tasks_there_are(counted: Counter[str]) -> None:
-    """Architecture: completing a run looks at its own task."""
+    """Architecture: completing a run concerns its own task only."""
     agenda = agenda_of(a := fresh("a"), *(fresh(f"t{n}", f"{n % 50} 3 * * *") for n in range(1_000)))
     serve(agenda, NOON)
     counted.clear()
     end(agenda, a, after(10), failed=True)
-    end_of_look = evaluated(agenda, after(15))
-    assert end_of_look == 1
+    evaluated_at_the_retry = evaluated(agenda, after(15))
+    assert evaluated_at_the_retry == 1
     assert sum(counted.values()) <= 3
 
 
-def test_those_who_left_cost_nothing_any_more(counted: Counter[str]) -> None:
+def test_withdrawn_tasks_cost_nothing_any_more(counted: Counter[str]) -> None:
     """SPEC 5.1: orphaned tasks are gone."""
     agenda = agenda_of(
         a := fresh("a", "5 12 * * *"), b := fresh("b", "5 12 * * *", runs_on=THREAD), fresh("c", "0 3 * * *")
@@ -121,7 +121,7 @@ def test_a_rebuild_does_not_double_the_timers() -> None:
 
 
 def test_entering_pauses_now_and_then() -> None:
-    """SPEC 2.4: a million tasks may enter while others run, and neither wait for them for long nor pay for each."""
+    """SPEC 2.4: a million tasks enter in steps, and a step has more than a few of them."""
     agenda = Agenda(UTC)
     sizes = [agenda.size for _ in agenda.enter([fresh(f"t{n}") for n in range(1_000)], NOON)]
     steps = [later - earlier for earlier, later in pairwise([0, *sizes, 1_000])]

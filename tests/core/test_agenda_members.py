@@ -1,4 +1,4 @@
-"""The agenda knows who is in it: tasks enter, leave, wait for a predecessor, and move between kinds."""
+"""Tasks enter the agenda, leave it, wait for a predecessor, and move between its queues."""
 
 import pytest
 
@@ -20,7 +20,7 @@ def test_the_agenda_knows_who_is_in_it() -> None:
 
 
 def test_a_task_that_left_owes_nothing() -> None:
-    """SPEC 5.1, 5.3: neither its due minutes nor its retry, also where a wave or a timer still names it."""
+    """SPEC 5.1, 5.3: neither its due minutes nor its retry, even if a due list or a timer still contains it."""
     gone, ripe, stays = fresh("gone"), retrying("ripe", "12:00:01"), fresh("stays")
     agenda = agenda_of(gone, ripe, stays)
     finish(agenda.queue_due(NOON))
@@ -51,7 +51,7 @@ def test_who_enters_after_another_left_is_due_though_no_slot_was_free_meanwhile(
 
 
 def test_who_moves_while_no_slot_is_free_is_due_at_the_next_minute() -> None:
-    """SPEC 3.10: the same for a task that changes its kind and changes it back."""
+    """SPEC 3.10: once for a task that moves to the other queue and back."""
     agenda = agenda_of(a := fresh("a"), fresh("b"), now=after(-5))
     assert serve(agenda, NOON, Slots(0)) == []
     a.state = AwaitingRun(minute("2025-06-15T12:00"))
@@ -62,7 +62,7 @@ def test_who_moves_while_no_slot_is_free_is_due_at_the_next_minute() -> None:
 
 
 def test_who_enters_after_another_moved_is_due_though_no_slot_was_free_meanwhile() -> None:
-    """SPEC 3.10: the wave that waits since the minute before does not know the newcomer."""
+    """SPEC 3.10: the due list that waits since the minute before does not contain the new task."""
     agenda = agenda_of(a := fresh("a"), fresh("b"), now=after(-5))
     assert serve(agenda, NOON, Slots(0)) == []
     agenda.change_queue([(a, THREAD)], after(10))
@@ -72,7 +72,7 @@ def test_who_enters_after_another_moved_is_due_though_no_slot_was_free_meanwhile
 
 
 def test_a_group_whose_tasks_all_left_is_forgotten_and_can_come_back() -> None:
-    """SPEC 5.1: declared again later it is new."""
+    """SPEC 5.1: a task that is declared again later is new."""
     agenda = agenda_of(a := fresh("a", "5 12 * * *"))
     finish(agenda.leave([a]))
     finish(agenda.enter([fresh("b", "5 12 * * *")], after(60)))
@@ -80,7 +80,7 @@ def test_a_group_whose_tasks_all_left_is_forgotten_and_can_come_back() -> None:
     assert serve(agenda, after(301)) == []
 
 
-def test_both_kinds_of_one_group_can_leave_together() -> None:
+def test_tasks_of_both_queues_of_one_group_can_leave_together() -> None:
     agenda = agenda_of(a := fresh("a"), b := fresh("b", runs_on=THREAD), c := fresh("c"))
     finish(agenda.leave([a, b, c]))
     assert agenda.size == 0
@@ -108,7 +108,7 @@ def test_those_who_stay_keep_their_place_when_others_leave() -> None:
 
 
 @pytest.mark.parametrize("in_one_state", [False, True])
-def test_whoever_waits_for_a_predecessor_starts_when_that_has_ended(in_one_state: bool) -> None:
+def test_a_task_that_waits_for_a_predecessor_starts_when_that_has_ended(in_one_state: bool) -> None:
     """SPEC 5.3: the new one does not start until the run of the one it replaced ended."""
     a, b = fresh("a"), fresh("b")
     if in_one_state:
@@ -137,7 +137,7 @@ def test_a_task_whose_callback_moved_elsewhere_starts_there(runs_on: RunsOn) -> 
 
 
 def test_a_task_whose_callback_moved_elsewhere_does_not_start_where_it_was() -> None:
-    """SPEC 3.10: the wave that waits there was formed before, and knows nobody else."""
+    """SPEC 3.10: the due list that waits there was made before, and does not contain the task."""
     agenda = agenda_of(a := fresh("a"))
     agenda.change_queue([(a, THREAD)], NOON)
     assert serve(agenda, NOON, Slots(None, 0)) == []
@@ -145,7 +145,7 @@ def test_a_task_whose_callback_moved_elsewhere_does_not_start_where_it_was() -> 
 
 
 def test_a_ripe_retry_moves_with_its_task() -> None:
-    """SPEC 4.6: nothing owed is forgotten, also what waited for a slot of the other runs_on."""
+    """SPEC 4.6: nothing owed is forgotten, even if it waited for a slot of the other queue."""
     agenda = agenda_of(a := retrying("a", "11:59", runs_on=THREAD))
     assert serve(agenda, NOON, Slots(None, 0)) == []
     agenda.change_queue([(a, LOOP)], NOON)

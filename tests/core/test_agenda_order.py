@@ -1,4 +1,4 @@
-"""The agenda where slots are few: who is owed for the longest comes first, and a decision is bounded."""
+"""The agenda with few slots: the task that is owed for longest comes first, and a decision is bounded."""
 
 import pytest
 
@@ -27,7 +27,7 @@ def test_slots_bound_what_starts_and_the_rest_stays_owed() -> None:
 
 
 def test_threads_have_slots_of_their_own() -> None:
-    """SPEC 3.10: a start is committed only when a slot of its runs_on is free."""
+    """SPEC 3.10: a start is committed only when a slot of its queue is free."""
     agenda = agenda_of(*(fresh(f"{runs_on.value}{n}", runs_on=runs_on) for n in range(3) for runs_on in RunsOn))
     assert names(serve(agenda, NOON, Slots(None, 1))) == ["loop0", "loop1", "loop2", "thread0"]
     assert serve(agenda, after(1), Slots(None, 0)) == []
@@ -35,7 +35,7 @@ def test_threads_have_slots_of_their_own() -> None:
 
 
 def test_slots_of_threads_are_counted_over_all_that_one_decision_starts() -> None:
-    """SPEC 3.10: whatever starts on the loop before them, and in however many waves they come."""
+    """SPEC 3.10: whatever starts on the loop before them, and however many due lists they are in."""
     agenda = agenda_of(
         *(retrying(f"r{n}", "11:59:10") for n in range(2)),
         *(fresh(f"{cron[0]}{n}", cron, runs_on=THREAD) for cron in ("* * * * *", "0 12 * * *") for n in range(3)),
@@ -45,8 +45,8 @@ def test_slots_of_threads_are_counted_over_all_that_one_decision_starts() -> Non
     assert names(decision.starts.singles()) == ["r0", "r1", "*0", "*1", "*2", "00"]
 
 
-def test_the_longest_owed_comes_first_across_kinds() -> None:
-    """SPEC 3.10: with one slot for all, age decides, whatever the runs_on."""
+def test_the_longest_owed_comes_first_across_queues() -> None:
+    """SPEC 3.10: with one slot for all, age decides, whatever the queue."""
     agenda = agenda_of(
         retrying("r1", "11:59:10", runs_on=THREAD),
         retrying("r2", "11:59:20", runs_on=LOOP),
@@ -59,22 +59,22 @@ def test_the_longest_owed_comes_first_across_kinds() -> None:
 
 
 @pytest.mark.parametrize("limit", [3, 1_000])
-def test_the_longest_owed_comes_first_among_many_waves(limit: int) -> None:
+def test_the_longest_owed_comes_first_among_many_due_lists(limit: int) -> None:
     """SPEC 3.10: in whatever order they came, and however many of them one decision takes."""
     scrambled = [n * 17 % 40 for n in range(40)]
     agenda = agenda_of(*(retrying(f"t{n:02}", f"11:59:{n:02}") for n in scrambled))
     assert names(serve(agenda, NOON, limit=limit)) == [f"t{n:02}" for n in range(40)]
 
 
-def test_a_kind_without_slots_does_not_hold_up_the_other() -> None:
+def test_a_queue_without_slots_does_not_hold_up_the_other() -> None:
     """SPEC 3.10: blocking work that fills its threads leaves the event loop free."""
     agenda = agenda_of(retrying("blocked", "11:59:10", runs_on=THREAD), fresh("free", runs_on=LOOP))
     assert names(serve(agenda, NOON, Slots(5, 0))) == ["free"]
     assert names(serve(agenda, after(1), Slots(5, 1))) == ["blocked"]
 
 
-def test_a_task_that_was_served_while_its_wave_waited_takes_its_new_place() -> None:
-    """SPEC 3.10: longest owed first. A wave is older than what a task in it may owe by now."""
+def test_a_task_that_was_served_while_its_due_list_waited_takes_its_new_place() -> None:
+    """SPEC 3.10: longest owed first. A due list is older than what a task in it may owe by now."""
     failed, ripe = at("2025-06-15T11:59:01"), at("2025-06-15T11:59:50")
     early = task("early", "* * * * *", AwaitingRetry(minute("2025-06-15T11:59"), failed, None, failed, ripe, 1))
     waits = fresh("waits")
@@ -87,7 +87,7 @@ def test_a_task_that_was_served_while_its_wave_waited_takes_its_new_place() -> N
 
 
 def test_a_decision_ends_before_those_who_are_owed_for_less_long_than_one_it_put_off() -> None:
-    """SPEC 3.10: longest owed first, and it says so: who was left out for that has its turn in the next one."""
+    """SPEC 3.10: longest owed first; a decision that stopped early for that says so, and the next one goes on."""
     early, waits = retrying("early", "11:59:50", "* * * * *"), fresh("waits")
     agenda = agenda_of(early, waits, retrying("late", "12:01:10"), now=after(-5))
     assert names(serve(agenda, after(10), Slots(1))) == ["early"]
@@ -102,20 +102,20 @@ def test_a_decision_ends_before_those_who_are_owed_for_less_long_than_one_it_put
     assert not decision.stopped_early
 
 
-def test_a_task_that_was_served_while_two_of_its_waves_waited_starts_once() -> None:
-    """002 S1: its group's wave and its ripe retry both waited for a slot, and were both older than what it owes now."""
+def test_a_task_that_was_served_while_two_of_its_due_lists_waited_starts_once() -> None:
+    """002 S1: its due minute and its ripe retry both waited for a slot, and both are older than what it owes now."""
     first = task("first", "* * * * *", AwaitingRun(minute("2025-06-15T11:58")))
     twice = retrying("twice", "12:00", "* * * * *")
     agenda = agenda_of(first, twice, now=after(-60))
     assert names(serve(agenda, after(-60), Slots(1))) == ["first"]
-    assert serve(agenda, NOON, Slots(0)) == []  # two more waves form, and wait
+    assert serve(agenda, NOON, Slots(0)) == []  # two more due lists form, and wait
     assert names(serve(agenda, after(10), Slots(1))) == ["twice"]  # for 11:59
     end(agenda, twice, after(20))
     assert names(serve(agenda, after(90), Slots(5))) == ["twice"]  # for 12:01, and once
 
 
-def test_several_waves_of_one_group_wait_in_line() -> None:
-    """A wave half gone through keeps its place when the next minute comes."""
+def test_several_due_lists_of_one_group_wait_in_line() -> None:
+    """A due list that is half done keeps its place when the next minute comes."""
     tasks = [fresh(f"t{n}") for n in range(4)]
     agenda = agenda_of(*tasks)
     assert names(serve(agenda, NOON, Slots(2))) == ["t0", "t1"]
@@ -125,7 +125,7 @@ def test_several_waves_of_one_group_wait_in_line() -> None:
     assert names(serve(agenda, after(62), Slots(1))) == ["t0"]
 
 
-def test_a_wave_that_nobody_has_touched_is_not_queued_twice() -> None:
+def test_an_untouched_due_list_is_not_queued_twice() -> None:
     """Cost: minutes that pass while no slot is free do not pile up."""
     agenda = agenda_of(*(fresh(f"t{n}", "* * * * *", runs_on=THREAD) for n in range(10)))
     serve(agenda, NOON, Slots(None, 1))
@@ -134,7 +134,7 @@ def test_a_wave_that_nobody_has_touched_is_not_queued_twice() -> None:
     assert sum(1 for _ in agenda.due_lists(THREAD)) <= 2
 
 
-def test_a_task_in_several_waves_starts_once() -> None:
+def test_a_task_in_several_due_lists_starts_once() -> None:
     """002 S1: due, ripe and interrupted at once, still one run."""
     state = AwaitingRetry(minute("2025-06-15T11:00"), NOON, None, NOON, at("2025-06-15T11:30:30"), 1)
     agenda = agenda_of(task("a", "* * * * *", state))
@@ -146,11 +146,11 @@ def test_a_task_in_several_waves_starts_once() -> None:
     assert not agenda.waiting
 
 
-def test_a_task_in_several_waves_behind_another_starts_once() -> None:
-    """002 S1: the same where the oldest wave of its group is that of another."""
+def test_a_task_in_several_due_lists_behind_another_starts_once() -> None:
+    """002 S1: even if the oldest due list of its group belongs to another task."""
     older, a = (
-        task(name, "* * * * *", AwaitingRun(minute(f"2025-06-15T{mark}")))
-        for name, mark in (("older", "11:00"), ("a", "11:30"))
+        task(name, "* * * * *", AwaitingRun(minute(f"2025-06-15T{served}")))
+        for name, served in (("older", "11:00"), ("a", "11:30"))
     )
     agenda = agenda_of(older, a)
     agenda.review(a, NOON)
@@ -172,7 +172,7 @@ def test_a_decision_is_bounded_and_the_next_one_goes_on() -> None:
 
 @pytest.mark.parametrize("limit", [1, 10])
 def test_a_decision_is_bounded_also_where_nothing_is_owed(limit: int) -> None:
-    """Architecture: one decision is short, however many tasks of a wave still run."""
+    """Architecture: one decision is short, however many tasks of a due list still run."""
     tasks = [fresh(f"t{n}") for n in range(100)]
     agenda = agenda_of(*tasks)
     assert len(serve(agenda, NOON)) == 100
@@ -183,7 +183,7 @@ def test_a_decision_is_bounded_also_where_nothing_is_owed(limit: int) -> None:
 
 
 def test_a_decision_is_bounded_also_where_little_is_owed() -> None:
-    """Architecture: the same while there are slots for fewer than a decision may start."""
+    """Architecture: even if there are slots for fewer starts than a decision may have."""
     tasks = [fresh(f"t{n}") for n in range(100)]
     agenda = agenda_of(*tasks)
     assert len(serve(agenda, NOON)) == 100

@@ -442,7 +442,7 @@ def test_huge_input_fails_after_a_few_calls_and_with_a_short_message(text: str, 
         ("* * * jan" + "-" * 35 + "feb *", "contains names", "write 1 for jan"),
     ],
 )
-def test_of_a_long_element_the_beginning_is_told(text: str, reason: str, hint: str | None) -> None:
+def test_the_beginning_of_a_long_element_is_shown(text: str, reason: str, hint: str | None) -> None:
     """SPEC 6.1: a reason stays readable: 20 characters of a text are quoted, and 40 searched for names."""
     error = refused(text)
     assert (error.details["reason"], error.details.get("hint")) == (reason, hint)
@@ -462,7 +462,7 @@ def test_a_day_that_its_month_never_has_is_refused_and_no_other(day: int, month:
 @pytest.mark.parametrize("element", ["", "61", "x", "1-", "5-4"])
 @pytest.mark.parametrize("before", [0, 1, 2, 600])
 def test_the_first_bad_element_is_named_however_long_the_list(element: str, before: int) -> None:
-    """SPEC 6.1: long lists are read in another way, to the same end."""
+    """SPEC 6.1: long lists are read in another way, with the same result."""
     short = ",".join([*["1"] * min(before, 2), element, "2", "99"])
     long = ",".join([*["1"] * before, element, *["2"] * 1_200, "99"])
     expected, found = refused(f"{short} * * * *"), refused(f"{long} * * * *")
@@ -541,7 +541,7 @@ def expressions(draw: st.DrawFn) -> tuple[str, dict[str, frozenset[int] | None]]
 
 
 def obviously_matches(meaning: dict[str, frozenset[int] | None], when: datetime) -> bool:
-    """The rule of SPEC 6.2 in so many words."""
+    """The rule of SPEC 6.2, written out."""
 
     def has(name: str, value: int) -> bool:
         values = meaning[name]
@@ -628,7 +628,7 @@ def assert_reads_itself(expression: CronExpression) -> None:
 
 
 class Peculiar(datetime):
-    """A datetime with an arithmetic of its own, as some libraries have."""
+    """A datetime with arithmetic of its own, as in some libraries."""
 
     def __sub__(self, other: object) -> timedelta:  # type: ignore[override]
         raise AssertionError("the search uses plain datetimes")

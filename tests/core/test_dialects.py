@@ -55,7 +55,7 @@ def test_what_has_an_equivalent(text: str, posix: str) -> None:
     ],
 )
 def test_six_and_seven_fields_lose_those_that_say_nothing(text: str, posix: str) -> None:
-    """Where '?' stands tells which field is which, and how weekdays are numbered; all of it is told."""
+    """The position of '?' tells which field is which and how weekdays are numbered; remarks say so."""
     found = translate(text)
     assert found is not None
     assert found.posix == posix
@@ -81,7 +81,7 @@ def test_six_and_seven_fields_lose_those_that_say_nothing(text: str, posix: str)
     ],
 )
 def test_what_has_none_says_so_and_where(text: str, place: str, reason: str) -> None:
-    """No equivalent is shown where none means the same: not even a near one."""
+    """No equivalent is shown if none means the same, not even a similar one."""
     found = translate(text)
     assert found is not None
     assert found.posix is None
@@ -99,7 +99,7 @@ def test_what_is_wrong_everywhere_is_no_dialect(text: str) -> None:
 
 
 def test_a_step_over_every_day_restricts_nothing_and_a_full_range_does() -> None:
-    """SPEC 6.2: only a bare '*' leaves the other day field alone; '*/1' is one, '1-7' is none."""
+    """SPEC 6.2: only a bare '*' leaves the other day field alone; '*/1' is one, '1-7' is not."""
     found, full = translate("0 0 */1 * 1"), translate("0 0 1 * 1-7")
     assert found is not None
     assert full is not None

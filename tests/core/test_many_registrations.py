@@ -35,7 +35,7 @@ class Wait(timedelta):
     """A delay of a class of its own."""
 
 
-def alike(number: int) -> tuple[Any, ...]:
+def equal(number: int) -> tuple[Any, ...]:
     """One of many that differ in their names alone."""
     return f"t{number}", "* * * * *", on_the_loop, MINUTE
 
@@ -63,7 +63,7 @@ def test_checked_registrations_are_kept_in_columns() -> None:
 
 
 def test_many_registrations_are_read_in_steps() -> None:
-    """Architecture: others have their turn in between, after so many tasks, and not after each."""
+    """Architecture: others may run after every step of many tasks, not after each task."""
 
     class Taken(list[Any]):
         """Counts how many items have been taken."""
@@ -80,12 +80,12 @@ def test_many_registrations_are_read_in_steps() -> None:
     assert progress == [STEP_TASKS * step for step in range(1, 11)]
 
 
-# --- among many that are alike ---------------------------------------------------------------------------------------
+# --- among many equal ones -------------------------------------------------------------------------------------------
 
 FAULTS: dict[str, tuple[object, type[RegistrationError]]] = {
     "no registration": (5, RegistrationShapeError),
-    "five items": ((*alike(-1), 5), RegistrationShapeError),
-    "three items": (alike(-1)[:3], RegistrationShapeError),
+    "five items": ((*equal(-1), 5), RegistrationShapeError),
+    "three items": (equal(-1)[:3], RegistrationShapeError),
     "name": ((None, "* * * * *", on_the_loop, MINUTE), RegistrationShapeError),
     "cron": (("x", None, on_the_loop, MINUTE), RegistrationShapeError),
     "callback": (("x", "* * * * *", None, MINUTE), RegistrationShapeError),
@@ -93,9 +93,9 @@ FAULTS: dict[str, tuple[object, type[RegistrationError]]] = {
     "empty name": (("", "* * * * *", on_the_loop, MINUTE), InvalidRegistrationError),
     "NUL": (("x\0y", "* * * * *", on_the_loop, MINUTE), InvalidRegistrationError),
     "surrogate": (("x\ud800", "* * * * *", on_the_loop, MINUTE), InvalidRegistrationError),
-    "name of the first": (alike(0), ScheduleDuplicateTaskError),
-    "name of one in a step before": (alike(STEP_TASKS + 5), ScheduleDuplicateTaskError),
-    "name of the one before": (alike(-2), ScheduleDuplicateTaskError),
+    "name of the first": (equal(0), ScheduleDuplicateTaskError),
+    "name of one in a step before": (equal(STEP_TASKS + 5), ScheduleDuplicateTaskError),
+    "name of the one before": (equal(-2), ScheduleDuplicateTaskError),
     "bad cron": (("x", "* * * *", on_the_loop, MINUTE), CronExpressionInvalidError),
     "negative delay": (("x", "* * * * *", on_the_loop, -MINUTE), NegativeRetryDelayError),
 }
@@ -105,8 +105,8 @@ FAULTS: dict[str, tuple[object, type[RegistrationError]]] = {
 @pytest.mark.parametrize("index", [2 * STEP_TASKS + 1, 3 * STEP_TASKS - 2])
 def test_a_fault_among_many_is_found_where_it_is(item: Any, expected: type[RegistrationError], index: int) -> None:
     """SPEC 1.4: left to right, each completely before the next; whatever is the matter with a later one."""
-    items = [alike(number) for number in range(4 * STEP_TASKS)]
-    items[index] = alike(index - 1) if item == alike(-2) else item
+    items = [equal(number) for number in range(4 * STEP_TASKS)]
+    items[index] = equal(index - 1) if item == equal(-2) else item
     items[-1] = ("", "", None, None)  # worse, but later
     with pytest.raises(expected) as caught:
         read(items)
@@ -115,7 +115,7 @@ def test_a_fault_among_many_is_found_where_it_is(item: Any, expected: type[Regis
 
 
 NEW: dict[str, Callable[[int], object]] = {
-    "list": lambda number: [*alike(number)],
+    "list": lambda number: [*equal(number)],
     "text beyond ASCII": lambda number: (f"ä🎉{number}", "* * * * *", on_the_loop, MINUTE),
     "cron": lambda number: (f"t{number}", f"{number % 60} 3 * * *", on_the_loop, MINUTE),
     "cron of a class of its own": lambda number: (f"t{number}", Word.MINUTELY, on_the_loop, MINUTE),
@@ -126,7 +126,7 @@ NEW: dict[str, Callable[[int], object]] = {
 }
 
 
-def test_what_is_known_is_not_looked_at_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_items_without_anything_new_are_not_checked_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Architecture: a million tasks have few expressions, delays and callbacks."""
     looked_at = []
     fields = registration._fields
@@ -136,11 +136,11 @@ def test_what_is_known_is_not_looked_at_one_by_one(monkeypatch: pytest.MonkeyPat
         return fields(index, item)
 
     monkeypatch.setattr(registration, "_fields", counting)
-    assert len(read([alike(number) for number in range(10 * STEP_TASKS)])) == 10 * STEP_TASKS
+    assert len(read([equal(number) for number in range(10 * STEP_TASKS)])) == 10 * STEP_TASKS
     assert looked_at == list(range(STEP_TASKS))  # the others say nothing new
 
 
-@given(st.lists(st.tuples(st.sampled_from([alike, *NEW.values()]), st.integers(1, 2 * STEP_TASKS)), max_size=6))
+@given(st.lists(st.tuples(st.sampled_from([equal, *NEW.values()]), st.integers(1, 2 * STEP_TASKS)), max_size=6))
 def test_many_are_read_as_one_by_one(runs: list[tuple[Callable[[int], Any], int]]) -> None:
     """SPEC 1.4: what is known from others before is read faster, and not differently."""
     makers = [make for make, times in runs for _ in range(times)]

@@ -71,7 +71,7 @@ def test_an_instant_survives_the_way_through_a_datetime(instant: Instant, zone: 
 
 @given(any_instant, zones)
 def test_the_minute_of_an_instant_is_the_one_that_contains_it(instant: Instant, zone: tzinfo) -> None:
-    """SPEC 2.1: a minute begins where the local second is 0, also where the offset is no whole minute."""
+    """SPEC 2.1: a minute begins where the local second is 0, even if the offset is not a whole minute."""
     beginning = begin(minute_of(instant, zone))
     assert beginning <= instant
     shown, now = as_datetime(beginning, zone), as_datetime(instant, zone)
@@ -145,7 +145,7 @@ def test_a_moment_beyond_the_calendar_is_its_last_minute(delay: Delay) -> None:
 
 @pytest.mark.parametrize(("instant", "offset"), [(LAST_INSTANT, 14), (-62_135_596_800 * MICROSECONDS, -12)])
 def test_an_instant_that_a_zone_cannot_name_is_shown_in_utc(instant: int, offset: int) -> None:
-    """SPEC 3.6: the last minute of 9999 is a moment that events must be able to tell, east of Greenwich too."""
+    """SPEC 3.6: events must be able to report the last minute of 9999, even east of Greenwich."""
     shown = as_datetime(instant, timezone(timedelta(hours=offset)))
     assert shown.tzinfo is UTC
     assert instant_of(shown) == instant

@@ -56,7 +56,7 @@ NEXT = [
     ("0 0 1,15 * 1", BERLIN, "2025-06-09T00:00:00", "2025-06-15T00:00"),
     ("0 0 31 * *", BERLIN, "2025-03-31T00:00:00", "2025-05-31T00:00"),
     ("0 0 29 2 *", BERLIN, "2025-01-01T00:00:00", "2028-02-29T00:00"),
-    ("0 0 29 2 *", BERLIN, "2096-02-29T00:00:00", "2104-02-29T00:00"),  # 2100 is no leap year
+    ("0 0 29 2 *", BERLIN, "2096-02-29T00:00:00", "2104-02-29T00:00"),  # 2100 is not a leap year
     ("0 0 29 2 *", BERLIN, "1996-02-29T00:00:00", "2000-02-29T00:00"),  # 2000 is one
     ("0 0 31 4 1", BERLIN, "2025-04-28T00:00:00", "2026-04-06T00:00"),
     ("59 23 31 12 *", BERLIN, "2025-12-31T23:59:00", "2026-12-31T23:59"),
@@ -106,7 +106,7 @@ NEXT = [
     ("0 0 * * *", SAO_PAULO, "~2018-02-17T23:30:00", "2018-02-18T00:00"),
     ("30 0 * * *", BEIRUT, "2022-03-26T12:00:00", "2022-03-28T00:30"),
     ("0 * * * *", BEIRUT, "~2022-10-29T23:00:00", "2022-10-30T00:00"),
-    # a change that is no daylight saving
+    # a change that is not daylight saving
     ("0 3 * * *", CARACAS, "2007-12-09T02:45:00", "2007-12-09T03:00"),
     ("40 2 * * *", CARACAS, "~2007-12-09T02:31:00", "2007-12-10T02:40"),
     # Monrovia: offset -0:44:30 until 00:00:00 on 7 January 1972, then 00:44:30
@@ -212,7 +212,7 @@ def test_the_minute_that_contains_a_moment(text: str, zone: str, when: str, expe
 
 @pytest.mark.parametrize(("text", "zone", "when", "expected"), NEXT)
 def test_the_next_occurrence_as_a_minute(text: str, zone: str, when: str, expected: str) -> None:
-    """The scheduler's integers say the same; SPEC 2.1: a minute begins where the zone's second is 0."""
+    """SPEC 2.1: due minutes as integers agree; a minute begins where the zone's second is 0."""
     place = ZoneInfo(zone)
     minute = minute_of(instant_of(at(when, place)), place)
     found = next_due(parse_cron(text), minute, place)
@@ -282,7 +282,7 @@ class HandMade(tzinfo):
 
 
 def test_a_zone_of_the_users_own_making_works() -> None:
-    """Anything that follows PEP 495 will do, also with transitions that lie inside a minute."""
+    """Any zone that follows PEP 495 will do, even one with transitions inside a minute."""
     repeats_a_quarter = HandMade(timedelta(minutes=45))  # 02:00 becomes 01:45
     every = parse_cron("* * * * *")
     assert_same(
@@ -313,7 +313,7 @@ def test_a_zone_of_the_users_own_making_works() -> None:
             every.next_after(at("2025-06-01T01:59:00", takes_the_rest_of_a_minute)),
             at("2025-06-01T02:00", takes_the_rest_of_a_minute),
         )
-    # 02:00:00 becomes 01:58:50: 01:59 has begun once more, and is the second copy also where its seconds are new
+    # 02:00:00 becomes 01:58:50: 01:59 has begun once more, and is the second copy even where its seconds are new
     repeats_a_minute_and_more = HandMade(timedelta(minutes=58, seconds=50))
     assert not every.matches(at("~2025-06-01T01:59:20", repeats_a_minute_and_more))
     turn = Minute(instant_of(HandMade.TURN.replace(tzinfo=UTC)) // MICROSECONDS)
@@ -388,7 +388,7 @@ FIRST, LAST = datetime.min, datetime.max.replace(second=0, microsecond=0)
     "zone", [UTC, ZoneInfo("UTC"), EAST, WEST, ZoneInfo("Asia/Tokyo"), ZoneInfo("America/New_York")]
 )
 def test_the_calendar_ends_with_the_last_minute_that_utc_can_name(zone: tzinfo) -> None:
-    """SPEC 6.3: years 1 to 9999; at either end a zone has hours that are no instant of this calendar."""
+    """SPEC 6.3: years 1 to 9999; at either end a zone has hours that are not in this calendar."""
     every = parse_cron("* * * * *")
     offset = LAST.replace(tzinfo=zone).utcoffset()
     assert offset is not None
@@ -588,7 +588,7 @@ def test_occurrences_come_in_order_of_time_and_of_the_wall_clock(when: datetime,
 
 @given(moments(), expressions)
 def test_integers_and_datetimes_agree(when: datetime, expression: CronExpression) -> None:
-    """The scheduler and `CronExpression` ask one and the same search."""
+    """The integers of the scheduler and the datetimes of `CronExpression` agree."""
     zone = when.tzinfo
     assert zone is not None
     second = instant_of(when) // MICROSECONDS

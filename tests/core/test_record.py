@@ -1,4 +1,4 @@
-"""The persisted form of a task: read back into the same state, or refused with a typed error that names the field."""
+"""Rows of a store: read back into the states that were written, or refused with an error that names the field."""
 
 from collections.abc import Sequence
 from dataclasses import fields
@@ -62,7 +62,7 @@ RERUNNING = FAILED | {"run": 18, "run_cause": "retry", "run_scheduled": at("2025
 
 
 def row(record: dict[str, Any], **changes: Any) -> list[Any]:
-    """A record as a store hands it over."""
+    """A row as a store returns it."""
     assert changes.keys() <= record.keys()
     return [(record | changes)[field] for field in FIELDS]
 
@@ -79,7 +79,7 @@ def state_of(record: dict[str, Any], **changes: Any) -> TaskState:
 
 
 def test_a_record_has_these_fields_in_this_order() -> None:
-    """SPEC 3: configuration, knownSince, mark, attempt, success, failure, retry, running and who wrote it."""
+    """SPEC 3: configuration, known_since, served_through, attempt, success, failure, retry, run, and the scheduler."""
     assert tuple(NEW) == FIELDS
 
 
@@ -236,7 +236,7 @@ def test_a_missing_field_is_named(field: str) -> None:
 
 @pytest.mark.parametrize("field", ["run_cause", "run_scheduled"])
 def test_a_run_without_its_particulars_is_refused(field: str) -> None:
-    """SPEC 5.5: history could not tell what was interrupted."""
+    """SPEC 5.5: the history could not name what was interrupted."""
     error = refusal(row(RUNNING, **{field: None}))
     assert type(error) is TaskMissingFieldError
     assert error.details["field"] == field
@@ -245,7 +245,7 @@ def test_a_run_without_its_particulars_is_refused(field: str) -> None:
 @pytest.mark.parametrize("field", NUMBERS)
 @pytest.mark.parametrize("value", ["12", 1.5, b"x", True, [1]], ids=lambda value: type(value).__name__)
 def test_a_number_of_the_wrong_type_is_named(field: str, value: object) -> None:
-    """SPEC 5.5, 000: expected and actual type; bool is no number."""
+    """SPEC 5.5, 000: expected and actual type; bool is not a number."""
     error = refusal(row(RERUNNING, **{field: value}))
     assert type(error) is TaskInvalidTypeError
     actual = type(value).__name__
@@ -262,7 +262,7 @@ def test_a_number_of_the_wrong_type_is_named(field: str, value: object) -> None:
 @pytest.mark.parametrize("field", ["name", "cron", "run_cause"])
 @pytest.mark.parametrize("value", [12, 1.5, b"* * * * *", ["a"]], ids=lambda value: type(value).__name__)
 def test_a_text_of_the_wrong_type_is_named(field: str, value: object) -> None:
-    """SPEC 5.5: what is no text is not taken for one."""
+    """SPEC 5.5: a value that is not text is not taken for text."""
     error = refusal(row(RUNNING, **{field: value}))
     assert type(error) is TaskInvalidTypeError
     assert (error.details["field"], error.details["value"], error.details["expectedType"]) == (field, value, "str")
@@ -346,7 +346,7 @@ def test_fields_that_contradict_each_other_are_refused(record: dict[str, Any]) -
 
 @pytest.mark.parametrize("length", [0, 4, len(FIELDS) - 1, len(FIELDS) + 1])
 def test_a_record_of_another_length_is_refused(length: int) -> None:
-    """SPEC 5.5: a store that hands over other columns is no store of this version."""
+    """SPEC 5.5: a store that returns other columns is not a store of this version."""
     given = [*row(NEW), None][:length]
     error = refusal(given)
     assert type(error) is TaskInvalidStructureError
@@ -376,7 +376,7 @@ BAD_BY_FIELD: dict[str, Any] = {
 @pytest.mark.parametrize("field", FIELDS)
 @pytest.mark.parametrize("value", ["bad", "float", "bool"])
 def test_no_record_hides_behind_a_good_one(field: str, value: str) -> None:
-    """SPEC 5.5: states are shared, yet each record is checked: a number that only equals the right one is none."""
+    """SPEC 5.5: states are shared, yet each record is checked: a value that only equals the right number is refused."""
     good = row(RERUNNING, written_by=1, interruptions=1)
     bad: Any = {"bad": BAD_BY_FIELD[field], "float": 1.0, "bool": True}[value]
     same = {"float": 1, "bool": 1}.get(value)
@@ -510,7 +510,7 @@ def test_blocks_say_what_their_rows_say() -> None:
 def test_a_block_of_more_names_than_generations_or_fewer_is_a_defect(
     generations: tuple[int, ...], names: tuple[str, ...]
 ) -> None:
-    """SPEC 5.5: of a store that hands over half a record; nothing of it is left out in silence."""
+    """SPEC 5.5: a store that returns half a record has a defect, and nothing is left out in silence."""
     with pytest.raises(ValueError, match="argument"):
         list(EqualRows(generations, names, row(NEW)[2:]).rows())
 

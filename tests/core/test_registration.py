@@ -139,7 +139,7 @@ def test_a_registration_is_a_tuple_or_list_of_four(item: object) -> None:
     ],
 )
 def test_a_wrong_shape_is_named_with_its_index_and_what_was_received(item: object, hint: str) -> None:
-    """SPEC 1.4: shape and types of all four first; bool is no number, str no sequence."""
+    """SPEC 1.4: shape and types of all four first; bool is not a number, str is not a sequence."""
     with pytest.raises(RegistrationShapeError) as caught:
         read(good(name="before"), item)
     error = caught.value
@@ -182,7 +182,7 @@ def test_a_name_that_cannot_be_stored_is_refused(name: str, reason: str) -> None
 
 @pytest.mark.parametrize("name", [" ", "\t", "\n", "a b", "🎉", "ä", "\U0010ffff", "\x01", "x" * 100_000, "'\";--"])
 def test_any_other_name_is_fine(name: str) -> None:
-    """SPEC 1.4: blanks are no emptiness."""
+    """SPEC 1.4: a name of blanks is not empty."""
     assert read(good(name=name))[0].name == name
 
 
@@ -240,7 +240,7 @@ def test_any_other_delay_is_fine(delay: timedelta, milliseconds: int) -> None:
 
 
 class OddDelay(timedelta):
-    """A duration of somebody's own library: no other equals it, and no dictionary takes it."""
+    """A duration of another library: unequal to any other, and not hashable."""
 
     __hash__ = None  # type: ignore[assignment]
 

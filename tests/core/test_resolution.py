@@ -26,7 +26,7 @@ from tests.core.helpers import BERLIN, at, in_a_thread, minute, on_the_loop, sta
 NOW = at("2025-06-15T12:00:30")
 THIS = minute("2025-06-15T12:00")
 SERVED = AwaitingRun(THIS, at("2025-06-15T12:00"), at("2025-06-15T12:00:01"))
-CUT_SHORT = Interrupted(
+INTERRUPTED = Interrupted(
     minute("2025-06-15T11:58"), at("2025-06-15T11:58:01"), None, None, None, 0, 1, at("2025-06-15T11:58:01")
 )
 RETRYING = AwaitingRetry(THIS, at("2025-06-15T12:00"), None, at("2025-06-15T12:00:10"), at("2025-06-15T12:05:10"), 1)
@@ -115,7 +115,7 @@ def test_an_empty_declaration_orphans_all() -> None:
 
 
 def test_the_same_again_changes_nothing() -> None:
-    """SPEC 4.2: the same registrations again change nothing; the newest callback comes with them."""
+    """SPEC 4.2: equal registrations change nothing but the callback."""
     old = task("a", "* * * * *", SERVED)
     (registration,) = minutely("a")
     result = resolved([registration], [old])
@@ -167,18 +167,18 @@ def test_a_new_task_may_owe_this_minute_and_none_before_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("mark", "expected"), [("11:00", "11:59"), ("11:59", "11:59"), ("12:00", "12:00"), ("14:00", "14:00")]
+    ("served", "expected"), [("11:00", "11:59"), ("11:59", "11:59"), ("12:00", "12:00"), ("14:00", "14:00")]
 )
-def test_an_overriding_task_starts_anew_but_keeps_the_mark(mark: str, expected: str) -> None:
-    """SPEC 5.1: new configuration, times reset, new-task start-up; the served mark stays."""
-    old = task("a", "0 3 * * *", AwaitingRun(minute(f"2025-06-15T{mark}"), NOW, NOW, NOW))
+def test_an_overriding_task_starts_again_but_keeps_served_through(served: str, expected: str) -> None:
+    """SPEC 5.1: new configuration, times reset, start-up of a new task; `served_through` stays."""
+    old = task("a", "0 3 * * *", AwaitingRun(minute(f"2025-06-15T{served}"), NOW, NOW, NOW))
     (override,) = resolved(minutely("a"), [old]).overridden
     assert override.new.state == AwaitingRun(minute(f"2025-06-15T{expected}"))
     assert override.old is old
     assert override.old_state is old.state
 
 
-@pytest.mark.parametrize("state", [RETRYING, CUT_SHORT, IN_FLIGHT])
+@pytest.mark.parametrize("state", [RETRYING, INTERRUPTED, IN_FLIGHT])
 def test_an_overriding_task_owes_nothing_of_the_old_one(state: TaskState) -> None:
     """SPEC 5.1: an interrupted run or a pending retry included; SPEC 5.3: nor of a run in flight."""
     (override,) = resolved(minutely("a"), [task("a", "0 3 * * *", state)]).overridden
@@ -188,7 +188,7 @@ def test_an_overriding_task_owes_nothing_of_the_old_one(state: TaskState) -> Non
 
 
 def test_in_the_second_copy_of_a_minute_a_new_task_begins_after_it_too() -> None:
-    """SPEC 2.3: the mark is that of the host's minute, in the repeated hour as well."""
+    """SPEC 2.3: `served_through` is the host's minute, in the repeated hour as well."""
     now = at("~2025-10-26T02:30:10", BERLIN)
     numbers = count(1)
     declared = Registrations(minutely("a"))
@@ -226,10 +226,10 @@ def test_tasks_of_one_expression_get_neighbouring_generations() -> None:
 # --- interrupted -----------------------------------------------------------------------------------------------------
 
 
-def test_interrupted_is_declared_unchanged_and_cut_short() -> None:
-    """SPEC 5.1: one word, one meaning; an orphan that was cut short is an orphan."""
-    stored = [task(name, "* * * * *", CUT_SHORT) for name in ("kept", "gone")] + [
-        task("changed", "0 3 * * *", CUT_SHORT)
+def test_interrupted_is_a_preserved_task_whose_run_a_crash_ended() -> None:
+    """SPEC 5.1: one word, one meaning; an orphan whose run a crash ended is an orphan."""
+    stored = [task(name, "* * * * *", INTERRUPTED) for name in ("kept", "gone")] + [
+        task("changed", "0 3 * * *", INTERRUPTED)
     ]
     result = resolved(minutely("kept", "changed"), stored)
     assert names(result)["interrupted"] == ["kept"]
@@ -244,7 +244,7 @@ DROPPED: list[tuple[str, TaskState, tuple[str, ...]]] = [
     ("retry", RETRYING, ("pending retry at 2025-06-15T12:05:10+00:00",)),
     (
         "interrupted",
-        CUT_SHORT,
+        INTERRUPTED,
         ("interrupted run of 2025-06-15T11:58:01+00:00", "owed catch-up of 2025-06-15T12:00:00+00:00"),
     ),
     (
@@ -310,7 +310,7 @@ def test_the_first_task_that_would_have_changed_is_named(
 
 
 def test_a_transaction_that_changes_no_task_names_the_first_it_keeps() -> None:
-    """SPEC 1.5: there is always a name, also when only the zone or a correction had to be stored."""
+    """SPEC 1.5: there is always a name, even if only the zone or a correction had to be stored."""
     assert resolved(
         minutely("a", "b"), [task("b", "* * * * *", SERVED), task("a", "* * * * *", SERVED)]
     ).first_changed() == (
@@ -322,7 +322,7 @@ def test_a_transaction_that_changes_no_task_names_the_first_it_keeps() -> None:
 # --- the difference --------------------------------------------------------------------------------------------------
 
 
-def test_a_mismatch_is_told_in_full() -> None:
+def test_a_mismatch_is_reported_in_full() -> None:
     """SPEC 5.6: TaskListMismatchError with the difference in `details`."""
     result = resolved(
         minutely("n2", "n1", "kept", "changed"),
@@ -410,7 +410,7 @@ def test_resolving_goes_in_steps() -> None:
 
 
 def test_no_step_is_long_and_few_are_short() -> None:
-    """Architecture: whether they are new, preserved, overridden or orphaned, about so many tasks a step."""
+    """Architecture: about `STEP_TASKS` tasks per step, whether new, preserved, overridden or orphaned."""
     stored = [task(f"kept{n}", "* * * * *", SERVED) for n in range(500)]
     stored += [task(f"changed{n}", "0 3 * * *", SERVED) for n in range(500)]
     stored += [task(f"gone{n}", "* * * * *", SERVED) for n in range(500)]
@@ -464,7 +464,7 @@ def test_loaded_tasks_take_over_what_their_registrations_say() -> None:
 
 
 def test_all_that_is_declared_is_in_force() -> None:
-    """SPEC 5.1, 5.4: preserved records are not rewritten; those that are new name the scheduler that wrote them."""
+    """SPEC 5.1, 5.4: preserved records are not rewritten; new ones name the scheduler that wrote them."""
     kept, changed, gone = (task(name, "* * * * *", SERVED) for name in ("kept", "changed", "gone"))
     stored = {each.name: each for each in (gone, kept, changed)}
     declared = minutely("new", "kept") + declare(("changed", "0 3 * * *", timedelta(seconds=5)))
@@ -479,7 +479,7 @@ def test_all_that_is_declared_is_in_force() -> None:
 
 
 def test_tasks_that_are_all_kept_come_in_the_order_of_the_store() -> None:
-    """Their rows lie in it on disk, those of one expression together, whatever order they are declared in."""
+    """Rows of one expression lie together on disk, whatever order the tasks are declared in."""
     stored = {name: task(name, "* * * * *", SERVED) for name in ("a", "b", "c")}
     result = resolved(minutely("c", "new", "a", "b"), stored.values())
     assert [each.name for each in in_force(result, stored, 7)] == ["a", "b", "c", "new"]

@@ -1,4 +1,4 @@
-"""Long work in short steps returns its result, whoever drives it."""
+"""Long work in short steps returns its result."""
 
 import pytest
 
@@ -15,7 +15,7 @@ def counted(most: int, fault: Exception | None = None) -> Steps[int]:
 
 @pytest.mark.parametrize("most", [0, 1, 100])
 def test_finished_work_returns_its_result(most: int) -> None:
-    """Architecture: however many steps it takes, also none."""
+    """Architecture: however many steps it takes, even none."""
     assert finish(counted(most)) == most
 
 

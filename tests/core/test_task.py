@@ -263,10 +263,10 @@ def test_a_start_carries_one_clock_sample(situation: tuple[TaskState, Owed | Non
 
 
 @given(startable, instants, minutes)
-def test_a_start_raises_the_mark_to_its_own_minute_and_never_lowers_it(
+def test_a_start_raises_served_through_to_its_own_minute_and_never_lowers_it(
     state: AwaitingRun | AwaitingRetry | Interrupted, now: Instant, own: Minute
 ) -> None:
-    """SPEC 3.1: every start, for whatever cause. SPEC 2.5: a mark ahead of a clock set back stays."""
+    """SPEC 3.1: every start, whatever its cause. SPEC 2.5: if the clock was set back, it stays ahead."""
     after = begin_run(state, now, own)
     assert after.served_through == max(state.served_through, own)
 
@@ -370,7 +370,9 @@ def test_with_wait_an_interrupted_run_waits_for_its_next_due_minute(run: Running
 
 
 @given(running, instants, delays, st.booleans())
-def test_an_interruption_keeps_mark_and_history(run: Running, now: Instant, delay: Delay, restart: bool) -> None:
+def test_an_interruption_keeps_served_through_and_history(
+    run: Running, now: Instant, delay: Delay, restart: bool
+) -> None:
     """SPEC 3.7: nothing ended, so no outcome is made up (000 S6b)."""
     after = interrupt(run, now, delay, restart=restart)
     for name in ("served_through", "last_attempt_at", "last_success_at", "last_failure_at", "failures"):
@@ -387,7 +389,7 @@ def test_a_start_stamped_by_a_clock_that_was_ahead_restarts_now() -> None:
 
 
 def test_interruptions_are_counted_in_a_row() -> None:
-    """SPEC 3.7: an end, of either kind, ends the row."""
+    """SPEC 3.7: an end, success or failure, ends the row."""
     cut = interrupt(runs(interruptions=1), NOW, Delay(0), restart=True)
     again = begin_run(cut, NOW, NOON)
     assert again.interruptions == 2
@@ -399,12 +401,14 @@ def test_interruptions_are_counted_in_a_row() -> None:
 
 
 @pytest.mark.parametrize(
-    ("mark", "expected"),
+    ("served", "expected"),
     [(None, "11:59"), ("11:30", "11:59"), ("11:59", "11:59"), ("12:00", "12:00"), ("12:45", "12:45")],
 )
-def test_a_new_task_may_owe_this_minute_and_an_overriding_one_keeps_the_mark(mark: str | None, expected: str) -> None:
-    """SPEC 3.1: occurrences before the first registration are not owed. SPEC 5.1: the served mark stays."""
-    state = newly_declared(NOON, None if mark is None else minute(f"2025-06-15T{mark}"))
+def test_a_new_task_may_owe_this_minute_and_an_overriding_one_keeps_served_through(
+    served: str | None, expected: str
+) -> None:
+    """SPEC 3.1: occurrences before the first registration are not owed. SPEC 5.1: `served_through` stays."""
+    state = newly_declared(NOON, None if served is None else minute(f"2025-06-15T{served}"))
     assert state == AwaitingRun(minute(f"2025-06-15T{expected}"))
     assert (state.last_attempt_at, state.last_success_at, state.last_failure_at) == (None, None, None)
 
@@ -413,7 +417,7 @@ def test_a_new_task_may_owe_this_minute_and_an_overriding_one_keeps_the_mark(mar
 
 
 @pytest.mark.parametrize(
-    ("mark", "expected"),
+    ("served", "expected"),
     [
         ("11:00", "11:00"),
         ("12:00", "12:00"),
@@ -429,14 +433,14 @@ def test_a_new_task_may_owe_this_minute_and_an_overriding_one_keeps_the_mark(mar
     [waits(), retries("12:00:31"), runs(), was_cut_short("11:58:01"), Withdrawn(NOON)],
     ids=lambda s: type(s).__name__,
 )
-def test_a_mark_more_than_three_hours_ahead_is_lowered_to_this_minute(
-    state: TaskState, mark: str, expected: str
+def test_served_through_more_than_three_hours_ahead_is_lowered_to_this_minute(
+    state: TaskState, served: str, expected: str
 ) -> None:
     """SPEC 2.5: at most 3 hours ahead it stands; more means that the clock was corrected."""
-    ahead = replace(state, served_through=minute(f"2025-06-15T{mark}"))
+    ahead = replace(state, served_through=minute(f"2025-06-15T{served}"))
     after = corrected(ahead, NOW, NOON, Delay(5_000))
     assert after == replace(ahead, served_through=minute(f"2025-06-15T{expected}"))
-    assert (after is ahead) == (mark == expected)
+    assert (after is ahead) == (served == expected)
 
 
 @pytest.mark.parametrize(
@@ -480,11 +484,11 @@ def test_a_resumption_never_lies_further_ahead_than_its_wait(
     assert (after is state) is (after == state)
 
 
-@pytest.mark.parametrize(("known_since", "mark"), [("12:00", "11:59"), ("15:00", "14:59"), ("15:01", "11:59")])
-def test_a_task_that_never_ran_is_known_since_this_minute(known_since: str, mark: str) -> None:
+@pytest.mark.parametrize(("known_since", "served"), [("12:00", "11:59"), ("15:00", "14:59"), ("15:01", "11:59")])
+def test_a_task_that_never_ran_is_known_since_this_minute(known_since: str, served: str) -> None:
     """SPEC 2.5: a `knownSince` too far in the future is lowered likewise; this minute may then be owed."""
     state = newly_declared(minute(f"2025-06-15T{known_since}"))
-    assert corrected(state, NOW, NOON, Delay(0)) == AwaitingRun(minute(f"2025-06-15T{mark}"))
+    assert corrected(state, NOW, NOON, Delay(0)) == AwaitingRun(minute(f"2025-06-15T{served}"))
 
 
 @given(states, instants, delays)

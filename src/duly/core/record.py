@@ -1,4 +1,4 @@
-"""The persisted form of a task, read back into a state or refused with a typed error."""
+"""Rows of a store to tasks and their states, or a typed error."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
@@ -32,15 +32,15 @@ FIELDS: Final = (
     "run_scheduled",
     "written_by",
 )
-"""The fields of a record, in the order in which stores hand them over. `known_since` and instants are microseconds
-since the epoch, `served_through` is a minute; a record is running exactly if `run` is set."""
+"""The fields of a row, in the order in which stores return them. `known_since` and instants are microseconds since the
+epoch, `served_through` is a minute; a task is running if and only if `run` is set."""
 
 _FIRST_INSTANT: Final = -62_135_596_800 * MICROSECONDS  # the year 1
 _CAUSES: Final = frozenset(cause.value for cause in Cause)
 
 
 class StoredTask(NamedTuple):
-    """A task as the store knows it; whether a run that it calls running is alive, the store cannot know."""
+    """A task as the store has it; the store cannot know whether a run that it calls running is alive."""
 
     generation: int
     name: str
@@ -163,7 +163,7 @@ def _state(rest: tuple[Any, ...], name: str) -> TaskState:
     _whole("written_by", writer, name, lowest=1)
     if attempt is None and not (success is None and failure is None and run is None):
         raise TaskInvalidStructureError(rest, "a task that never started has an outcome or a run", task=name)
-    # A run that began after an interruption has dropped its retry and still counts the failures before it.
+    # A run that began after an interruption has no retry any more, and still counts the failures before it.
     if (failures == 0 or failure is None) if retry is not None else (failures > 0 and run is None):
         raise TaskInvalidStructureError(
             rest, "pending_retry_until, failures and last_failure_at contradict each other", task=name

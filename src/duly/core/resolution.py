@@ -15,16 +15,16 @@ from duly.core.task import AwaitingRetry, Interrupted, Task, TaskState, Withdraw
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """A declared configuration that takes the place of a stored one."""
+    """A stored task that is declared with another expression or delay."""
 
     old: Task
-    old_state: TaskState  # as it was: the old task is withdrawn when the new one is in force
+    old_state: TaskState  # before the old task was withdrawn
     new: Task
     dropped: tuple[str, ...]
 
     @property
     def change_type(self) -> str:
-        """What differs, as words for an event."""
+        """The wire names of what differs, for the event."""
         changes = []
         if self.old.expression.text != self.new.expression.text:
             changes.append("cronExpression")
@@ -66,7 +66,7 @@ class Preserved:
 
 @dataclass(slots=True)
 class Resolution:
-    """All that one initialize() changes; applied in one transaction or not at all."""
+    """What one initialize() changes; applied in one transaction or not at all."""
 
     now: Instant
     preserved: Preserved = field(default_factory=lambda: Preserved(Registrations()))
@@ -83,7 +83,7 @@ class Resolution:
     def first_changed(self) -> tuple[str, str] | None:
         """Name and cron text of the first task that would have changed (SPEC 1.5)."""
         if arrived := self.added[:1] + [each.new for each in self.overridden[:1]]:
-            first = min(arrived, key=lambda task: task.generation)  # the leftmost that is declared got the lowest
+            first = min(arrived, key=lambda task: task.generation)  # the leftmost registration has the lowest
             return first.name, first.expression.text
         for orphan in self.orphaned[:1]:
             return orphan.task.name, orphan.task.expression.text
@@ -164,7 +164,7 @@ def _orphans(
 
 
 def in_force(resolution: Resolution, stored: Mapping[str, Task], scheduler_key: int) -> Iterator[Task]:
-    """All tasks of a first initialize(), those that were stored in the order of the store if that is possible."""
+    """All tasks in force after a first initialize(); stored ones in the order of the store if all are preserved."""
     if resolution.preserved.count == len(stored):
         yield from stored.values()
     else:
@@ -194,16 +194,16 @@ def difference(result: Resolution) -> dict[str, Any]:
 
 
 def configuration(task: Task) -> dict[str, Any]:
-    """What is compared, under wire names."""
+    """The configuration of a task under wire names: what is compared with a registration."""
     return {"cronExpression": task.expression.text, "retryDelayMs": task.delay}
 
 
 def what_is_dropped(
     task: Task, minute: Minute, zone: tzinfo, latest: dict[str, Minute | None] | None = None
 ) -> tuple[str, ...]:
-    """What a task owed, in words, when its declaration is withdrawn or replaced (SPEC 5.1).
+    """What a task owes and loses when its declaration is withdrawn, in words (SPEC 5.1).
 
-    `latest` keeps the latest due minutes, by expression, for who asks about many tasks.
+    `latest` keeps the latest due minutes by expression, for a caller that asks about many tasks.
     """
     state = task.state
     if isinstance(state, Withdrawn):

@@ -1,7 +1,7 @@
 """A task's states, its transitions, and `obligation()`: the whole rule of when a task must start.
 
-What is owed follows from durable state and the clock, never from who was awake. First start-up, missed minutes,
-repeated hours, long runs and backward clocks all reduce to one comparison with `served_through`.
+What is owed follows from durable state and the clock, never from which process was running. First start-up, missed
+minutes, repeated hours, long runs and backward clocks all reduce to one comparison with `served_through`.
 
 States are frozen values that hold only the fields they can have. Tasks in the same situation share one object,
 so a million tasks that do the same thing at the same minute cost one transition.
@@ -16,13 +16,13 @@ from duly.core.moments import MICROSECONDS, Delay, Instant, Minute, after, begin
 from duly.core.registration import Callback, RunsOn
 
 SHORTEST_DELAY: Final = Delay(1_000)
-"""Zero is a legal retry delay, and never spins (SPEC 3.6)."""
+"""The shortest delay that is really waited: zero may be declared, and must not spin (SPEC 3.6)."""
 
 CRASH_LOOP_DELAY: Final = Delay(60_000)
-"""What a task that was interrupted twice in a row waits at least, from its last start (SPEC 3.7)."""
+"""A task that was interrupted twice in a row waits at least this long after its last start (SPEC 3.7)."""
 
 SERVED_AHEAD_SECONDS_MAX: Final = 3 * 3600
-"""Seconds a served mark may lie ahead of the clock before that means that the clock was corrected (SPEC 2.5)."""
+"""If `served_through` lies further ahead than this, the clock has been set back since (SPEC 2.5)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +55,14 @@ class Running:
     last_attempt_at: Instant
     last_success_at: Instant | None
     last_failure_at: Instant | None
-    pending_retry_until: Instant | None  # what a crash must not forget: the retry this run took the place of
+    pending_retry_until: Instant | None  # the retry whose place this run took; a crash must not forget it
     failures: int
     interruptions: int  # in a row, before this run
 
 
 @dataclass(frozen=True, slots=True)
 class Interrupted:
-    """Running in the store, and no such run is alive."""
+    """Running in the store, but no such run is alive."""
 
     served_through: Minute
     last_attempt_at: Instant
@@ -71,12 +71,12 @@ class Interrupted:
     pending_retry_until: Instant | None
     failures: int
     interruptions: int
-    resume_at: Instant | None  # when it is owed again by itself; None: it waits for what else is owed
+    resume_at: Instant | None  # when the interrupted run is owed again; None: the task waits for its next due minute
 
 
 @dataclass(frozen=True, slots=True)
 class Withdrawn:
-    """No longer declared: owes nothing, and an end of its last run changes nothing."""
+    """No longer declared: it owes nothing, and the end of its last run changes nothing."""
 
     served_through: Minute
 
@@ -93,17 +93,17 @@ class Cause(Enum):
 
 
 class Owed(NamedTuple):
-    """The due minutes after `served_through` and up to now, however many: one start serves them all."""
+    """The due minutes after `served_through` and up to now; one start serves them all."""
 
-    earliest: Minute  # names the cause and the place in the queue
-    latest: Minute  # is reported
+    earliest: Minute  # decides the cause and the position in the queue
+    latest: Minute  # is reported as the scheduled time
 
 
 class Task:
-    """A declared task: its configuration, its callback, and the state it is in.
+    """A declared task: its configuration, its callback, and its state.
 
-    `generation` identifies this declaration in the store for ever: an overriding one gets a new number, so an end
-    that belongs to the old configuration cannot touch the new one's times (SPEC 5.3).
+    `generation` identifies this declaration in the store and is never used again: an overriding declaration gets a new
+    number, so that an end of the old one cannot change the times of the new one (SPEC 5.3).
     """
 
     __slots__ = (
@@ -139,7 +139,7 @@ class Task:
         self.written_by = written_by
         """The key of the scheduler that last wrote the record (SPEC 5.4)."""
         self.predecessor_runs = False
-        """A run of the declaration that this one replaced is still alive; this one waits for its end."""
+        """Whether a run of the declaration that this one replaced is still alive; this one waits for its end."""
 
     def __repr__(self) -> str:
         return f"<Task {self.name!r} {self.expression.text!r} {self.state}>"
@@ -147,11 +147,11 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Grounds:
-    """What a start rests on, decided, stored and reported with one clock sample; shared by tasks in one situation."""
+    """Why and as of when a task starts; tasks in the same situation share one object."""
 
     cause: Cause
     at: Instant
-    scheduled: Instant  # the latest due minute served, the retry's instant, or the interrupted start
+    scheduled: Instant  # the latest due minute served, the instant of the retry, or the interrupted start
     owed_since: Instant
     retry_count: int
     preempts_retry: bool
@@ -159,7 +159,7 @@ class Grounds:
 
 
 class Start(NamedTuple):
-    """A task is to start, as run number `run`."""
+    """A task starts, as run number `run`."""
 
     task: Task
     run: int
@@ -167,7 +167,7 @@ class Start(NamedTuple):
 
 
 class End(NamedTuple):
-    """A run has ended; if its task's declaration is no longer in force, only history hears of it (SPEC 5.3)."""
+    """A run has ended; if its declaration is no longer in force, only the history records it (SPEC 5.3)."""
 
     task: Task
     run: int
@@ -180,7 +180,7 @@ class End(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """The clock was set back: marks and retries that lie too far ahead are lowered, durably (SPEC 2.5)."""
+    """The clock was set back: `served_through` and retries that lie too far ahead are lowered (SPEC 2.5)."""
 
     now: Instant
     minute: Minute
@@ -209,7 +209,7 @@ def obligation(state: TaskState, owed: Owed | None, now: Instant) -> Cause | Non
 
 
 def grounds_for(state: TaskState, owed: Owed | None, now: Instant, minute: Minute) -> Grounds | None:
-    """Everything about the start that a task in this state owes now; `minute` is the one that contains `now`."""
+    """The grounds of the start that a task in this state owes now, or None; `minute` contains `now`."""
     cause = obligation(state, owed, now)
     if cause is None or isinstance(state, Running | Withdrawn):
         return None
@@ -223,7 +223,7 @@ def grounds_for(state: TaskState, owed: Owed | None, now: Instant, minute: Minut
     else:
         assert isinstance(state, Interrupted) and state.resume_at is not None
         scheduled, owed_since = state.last_attempt_at, state.resume_at
-        if owed is not None:  # merged, and while it had to wait the due minute may have come first
+        if owed is not None:  # one start serves both, and a due minute may have come while the run had to wait
             owed_since = min(owed_since, begin(owed.earliest))
     return Grounds(
         cause=cause,
@@ -237,7 +237,7 @@ def grounds_for(state: TaskState, owed: Owed | None, now: Instant, minute: Minut
 
 
 def begin_run(state: AwaitingRun | AwaitingRetry | Interrupted, at: Instant, minute: Minute) -> Running:
-    """A start, for whatever cause: it raises the mark to its own minute, and never lowers it."""
+    """The state after a start, whatever its cause: `served_through` rises to its minute, and is never lowered."""
     return Running(
         served_through=max(state.served_through, minute),
         last_attempt_at=at,
@@ -250,12 +250,12 @@ def begin_run(state: AwaitingRun | AwaitingRetry | Interrupted, at: Instant, min
 
 
 def succeed(run: Running, at: Instant) -> AwaitingRun:
-    """The callback returned: nothing is pending any more."""
+    """The state after a callback returned: nothing is pending any more."""
     return AwaitingRun(run.served_through, run.last_attempt_at, at, run.last_failure_at)
 
 
 def fail(run: Running, at: Instant, delay: Delay) -> AwaitingRetry:
-    """The callback failed: the retry is armed from this failure on."""
+    """The state after a callback failed: the delay of the retry begins at this failure."""
     return AwaitingRetry(
         run.served_through,
         run.last_attempt_at,
@@ -267,11 +267,11 @@ def fail(run: Running, at: Instant, delay: Delay) -> AwaitingRetry:
 
 
 def interrupt(run: Running, now: Instant, delay: Delay, *, restart: bool) -> Interrupted:
-    """The process that ran this is gone (SPEC 3.7)."""
+    """The state of a run whose process is gone (SPEC 3.7)."""
     interruptions = run.interruptions + 1
     resume_at: Instant | None = None
     if restart:
-        # A start that lies in the future was stamped by a clock that has been corrected since.
+        # A start in the future was stamped before the clock was set back.
         started = min(run.last_attempt_at, now)
         resume_at = after(started, max(delay, CRASH_LOOP_DELAY)) if interruptions >= 2 else started
     return Interrupted(
@@ -287,15 +287,15 @@ def interrupt(run: Running, now: Instant, delay: Delay, *, restart: bool) -> Int
 
 
 def newly_declared(minute: Minute, served_through: Minute | None = None) -> AwaitingRun:
-    """The state of a new task, or of an overriding one that keeps the old one's mark: this minute may be owed."""
+    """The state of a new task, or of an overriding one with the old `served_through`: this minute may be owed."""
     before = Minute(minute - 60)
     return AwaitingRun(before if served_through is None else max(before, served_through))
 
 
 def corrected(state: TaskState, now: Instant, minute: Minute, delay: Delay) -> TaskState:
-    """The same state under a clock that was set back (SPEC 2.5); the very same object when nothing is too far ahead."""
+    """A state as it must be after the clock was set back (SPEC 2.5); the same object if nothing is too far ahead."""
     if isinstance(state, AwaitingRun) and state.last_attempt_at is None:
-        # It never started: its mark is the minute before `knownSince`, and `knownSince` is what becomes this minute.
+        # It never started: `served_through` is the minute before `known_since`, which becomes this minute.
         if state.served_through + 60 > minute + SERVED_AHEAD_SECONDS_MAX:
             state = replace(state, served_through=Minute(minute - 60))
     elif state.served_through > minute + SERVED_AHEAD_SECONDS_MAX:
@@ -305,7 +305,7 @@ def corrected(state: TaskState, now: Instant, minute: Minute, delay: Delay) -> T
         if state.pending_retry_until > latest:
             state = replace(state, pending_retry_until=latest)
     if isinstance(state, Interrupted) and state.resume_at is not None:
-        # A first interruption is owed at once, whatever the clock shows; only after more in a row is there a wait.
+        # The first interruption is owed at once, whatever the clock shows; only a second one in a row has to wait.
         latest = after(now, max(delay, CRASH_LOOP_DELAY)) if state.interruptions >= 2 else now
         if state.resume_at > latest:
             state = replace(state, resume_at=latest)
@@ -313,5 +313,5 @@ def corrected(state: TaskState, now: Instant, minute: Minute, delay: Delay) -> T
 
 
 def lateness_threshold(tasks: int) -> int:
-    """Microseconds a start may lag behind what it serves before that is reported (000 R1)."""
+    """Microseconds by which a start may be late before that is reported (000 R1)."""
     return 60 * MICROSECONDS * max(10_000, tasks) // 10_000

@@ -1,4 +1,4 @@
-"""The agenda against one that asks everybody, through histories that hypothesis draws."""
+"""The agenda against brute force that asks every task, through histories that hypothesis draws."""
 
 from datetime import UTC, tzinfo
 
@@ -31,8 +31,8 @@ ZONES = (UTC, BERLIN)
 STEPS = (0, 7, 30, 59, 60, 61, 90, 600, 1_800, 3_600)
 
 
-class AskingEverybody(RuleBasedStateMachine):
-    """The agenda against its definition: at each look, every task is asked what it owes, minute by minute."""
+class AgainstBruteForce(RuleBasedStateMachine):
+    """The agenda against its definition: at each poll, every task is asked what it owes, minute by minute."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -63,16 +63,16 @@ class AskingEverybody(RuleBasedStateMachine):
         this = minute_of(self.now, self.zone)
         state: TaskState = newly_declared(this)
         if served is not None:  # it was stored, and has run
-            mark = Minute(this - 60 * served)
-            begun = min(begin(mark), self.now)
+            served_through = Minute(this - 60 * served)
+            begun = min(begin(served_through), self.now)
             ripe = None if retry is None else Instant(self.now + retry * SECOND)
-            state = AwaitingRun(mark, begun, begun)
+            state = AwaitingRun(served_through, begun, begun)
             if ripe is not None:
-                state = AwaitingRetry(mark, begun, None, begun, ripe, 1)
+                state = AwaitingRetry(served_through, begun, None, begun, ripe, 1)
             if resume is not None:
-                state = Interrupted(mark, begun, None, begun, None, 1, 1, Instant(self.now + resume * SECOND))
+                state = Interrupted(served_through, begun, None, begun, None, 1, 1, Instant(self.now + resume * SECOND))
             elif delay == 0:
-                state = Interrupted(mark, begun, None, begun, ripe, 1, 1, None)
+                state = Interrupted(served_through, begun, None, begun, ripe, 1, 1, None)
         self._enter([task("", cron, state, runs_on=runs_on, delay_ms=delay) for cron in crons])
 
     def _enter(self, tasks: list[Task]) -> None:
@@ -104,7 +104,7 @@ class AskingEverybody(RuleBasedStateMachine):
 
     @rule(seconds=st.none() | st.sampled_from([60, 3_600, 86_400]), zone=st.sampled_from(ZONES))
     def upset(self, seconds: int | None, zone: tzinfo) -> None:
-        """The clock is set back, or the host moves."""
+        """The clock is set back, or the host moves to another zone."""
         if seconds is None:
             self.zone = zone
             finish(self.agenda.rebuild(self.now, zone=zone))
@@ -130,7 +130,7 @@ class AskingEverybody(RuleBasedStateMachine):
         assert self.agenda.next_timer() == min(timers, default=None)
 
     @rule(seconds=st.sampled_from(STEPS))
-    def look_without_slots(self, seconds: int) -> None:
+    def poll_without_slots(self, seconds: int) -> None:
         self._look(seconds, Slots(0), 100)
 
     @rule(
@@ -165,7 +165,7 @@ class AskingEverybody(RuleBasedStateMachine):
         return sorted(found, key=lambda one: one[0])
 
     def brute_force(self, slots: Slots) -> list[tuple[Instant, RunsOn]]:
-        """Longest owed first, while there are slots of its runs_on."""
+        """Longest owed first, while its queue has slots."""
         chosen: list[tuple[Instant, RunsOn]] = []
         threads = 0
         for since, runs_on in self.owing():
@@ -185,14 +185,14 @@ class AskingEverybody(RuleBasedStateMachine):
 
 
 def occurrences(each: Task, this: Minute, zone: tzinfo) -> Owed | None:
-    """The due minutes after the mark, found by looking at every one of them."""
+    """The due minutes after `served_through`, found by testing every single minute."""
     candidates = range(this, max(each.state.served_through, this - 3 * 86_400), -60)
     due = [second for second in candidates if each.expression.matches(as_datetime(second * SECOND, zone))]
     return Owed(Minute(due[-1]), Minute(due[0])) if due else None
 
 
-TestAskingEverybody = pytest.mark.slow(AskingEverybody.TestCase)
-TestAskingEverybody.settings = settings(max_examples=150, stateful_step_count=40)
+TestAgainstBruteForce = pytest.mark.slow(AgainstBruteForce.TestCase)
+TestAgainstBruteForce.settings = settings(max_examples=150, stateful_step_count=40)
 
 
 def test_the_helpers_agree_with_the_expressions() -> None:
