@@ -17,7 +17,7 @@ from duly.formal import trace
 from duly.stores.sqlite import schema
 
 ROOT = Path(__file__).parent.parent
-PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 EXAMPLES = [
     pytest.param(code, id=f"{page.relative_to(ROOT)}-{number}")
     for page in PAGES
@@ -108,6 +108,31 @@ def test_every_test_that_the_guarantees_name_exists() -> None:
     defined = set(re.findall(r"def (test_\w+)\(", source))
     assert len(named) > 30
     assert sorted(named - defined) == []
+
+
+UNUSED_WORDS = re.compile(
+    r"\b(?:mend(?:s|ed)?|(?<!here )is no (?!longer|more)\w+|also (?:while|across)|(?:is|are) told|waves?|strays?"
+    r"|served marks?|the shell)\b"
+)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_page_does_not_use_the_words_that_the_glossary_rules_out(page: Path) -> None:
+    """Outside of code and of what programs print; the glossary itself names them."""
+    if page.name != "glossary.md":
+        prose = re.sub(r"^```.*?^```|`[^`\n]+`", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+        assert UNUSED_WORDS.findall(prose) == []
+
+
+def test_the_words_that_the_glossary_rules_out_are_found() -> None:
+    """Each of them, and none that only looks like one."""
+    assert UNUSED_WORDS.findall("It is no disaster, and was mended.") == ["is no disaster", "mended"]
+    assert UNUSED_WORDS.findall("A task that is no longer declared is told, also while a wave waits.") == [
+        "is told",
+        "also while",
+        "wave",
+    ]
+    assert UNUSED_WORDS.findall("They commended what is no longer there.") == []
 
 
 def test_the_numbers_of_the_releases_page_are_those_of_the_code() -> None:
