@@ -72,12 +72,12 @@ def looks_like_target(text: str) -> bool:
     return text.endswith(".py") or ":" in text or os.path.exists(text)
 
 
-def parse_target(text: str) -> Target:
-    """Split the text of a TARGET; the file, if it is one, exists."""
+def parse_target(text: str, default: str = DEFAULT_ATTRIBUTE) -> Target:
+    """Split the text of a TARGET; the file, if it is one, exists. `default` is the attribute if none is named."""
     head, colon, attribute = text.rpartition(":")
     if not colon or os.path.isfile(text):
         head, attribute = text, ""
-    attribute = attribute or DEFAULT_ATTRIBUTE
+    attribute = attribute or default
     if not head or not _DOTTED.fullmatch(attribute):
         fail(f"not a target: {text!r}", f"use {TARGET_HELP}", Exit.TARGET)
     if head.endswith(".py") or os.sep in head or os.path.isfile(head):

@@ -3,7 +3,7 @@
 import pwd
 import sys
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import timedelta, tzinfo
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -11,10 +11,13 @@ import click
 
 from duly.cli.completion import complete_target, complete_zone
 from duly.cli.importers.crontab import read_crontab
-from duly.cli.importers.importing import Import, document, finish, python_source
+from duly.cli.importers.draft import Drafts
+from duly.cli.importers.python_file import python_source
+from duly.cli.importers.result import finish
 from duly.cli.output import Exit, fail, json_option, note, print_json
 from duly.cli.time_text import duration_argument, host_zone, now, zone_named
 from duly.core.moments import as_datetime
+from duly.insight.json_form import json_form
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -75,7 +78,7 @@ def crontab(file: Path, system: bool | None, tz: str | None, retry_delay: timede
     found = read_crontab(
         text, "from standard input" if str(file) == "-" else str(file), system=system, is_user=_is_user
     )
-    return _tell(found, tz, retry_delay, as_json=as_json)
+    return _print(found, tz, retry_delay, as_json=as_json)
 
 
 @import_.command(epilog="Exit code 0 if all was imported, 1 if anything was left out.")
@@ -90,7 +93,7 @@ def celery(target: str, tz: str | None, retry_delay: timedelta, as_json: bool) -
     """
     from duly.cli.importers.celery import read_celery
 
-    return _tell(read_celery(target, _zone(tz)), tz, retry_delay, as_json=as_json)
+    return _print(read_celery(target, _zone(tz)), tz, retry_delay, as_json=as_json)
 
 
 @import_.command(epilog="Exit code 0 if all was imported, 1 if anything was left out.")
@@ -105,10 +108,10 @@ def apscheduler(target: str, tz: str | None, retry_delay: timedelta, as_json: bo
     """
     from duly.cli.importers.apscheduler import read_apscheduler
 
-    return _tell(read_apscheduler(target, _zone(tz)), tz, retry_delay, as_json=as_json)
+    return _print(read_apscheduler(target, _zone(tz)), tz, retry_delay, as_json=as_json)
 
 
-def _zone(tz: str | None) -> Any:
+def _zone(tz: str | None) -> tzinfo:
     return host_zone() if tz is None else zone_named(tz)
 
 
@@ -120,20 +123,19 @@ def _is_user(name: str) -> bool:
     return True
 
 
-def _tell(found: Import, tz: str | None, retry_delay: timedelta, *, as_json: bool) -> int:
+def _print(drafts: Drafts, tz: str | None, retry_delay: timedelta, *, as_json: bool) -> int:
     zone = _zone(tz)
-    finish(found, zone, as_datetime(now(), zone))
+    found = finish(drafts, zone, as_datetime(now(), zone))
     if not found.entries:
         fail(f"nothing to import in {found.origin}", None, Exit.NO)
     if as_json:
-        print_json("import", document(found))
+        print_json("import", json_form(found, zone))
     else:
         click.echo(python_source(found, retry_delay), nl=False)
-    left = len(found.entries) - len(found.imported)
     notes = sum(len(entry.notes) for entry in found.imported)
     note(
         f"{len(found.imported)} of {len(found.entries)} imported, with {notes} differences noted beside them", "import"
     )
-    if left:
-        note(f"{left} left out: see NOT IMPORTED in the result", "import", "bold yellow")
-    return Exit.NO if left else Exit.OK
+    if found.left_out:
+        note(f"{len(found.left_out)} left out: see NOT IMPORTED in the result", "import", "bold yellow")
+    return Exit.NO if found.left_out else Exit.OK

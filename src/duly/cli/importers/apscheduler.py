@@ -1,11 +1,10 @@
-"""The jobs of an APScheduler 3, to be imported; the library is imported only here, and only when this is used."""
+"""Drafts from the jobs of an APScheduler 3; the library is imported only here, and only when this is used."""
 
 from collections.abc import Iterator
 from datetime import tzinfo
 from typing import Any, Final
 
-from duly.cli.importers.celery import with_default
-from duly.cli.importers.importing import Entry, Import, identifier, interval, literal
+from duly.cli.importers.draft import Draft, Drafts, literal, task_name
 from duly.cli.output import Exit, fail
 from duly.cli.target import load_object, parse_target
 from duly.core.fields import FIELDS
@@ -23,7 +22,7 @@ _DIFFERENCES: Final = (
 )
 
 
-def read_apscheduler(text: str, zone: tzinfo) -> Import:
+def read_apscheduler(text: str, zone: tzinfo) -> Drafts:
     """The jobs of a scheduler, or of the one that a function returns."""
     try:
         from apscheduler.schedulers.base import BaseScheduler  # type: ignore[import-untyped]
@@ -32,7 +31,7 @@ def read_apscheduler(text: str, zone: tzinfo) -> Import:
             "importing from APScheduler needs APScheduler 3 itself",
             "run it where the application runs, or pip install 'apscheduler<4'",
         )
-    target = with_default(parse_target(text), "scheduler")
+    target = parse_target(text, "scheduler")
     found = load_object(target)
     if not isinstance(found, BaseScheduler) and callable(found):
         found = found()
@@ -42,80 +41,80 @@ def read_apscheduler(text: str, zone: tzinfo) -> Import:
             "name the scheduler, or a function without arguments that returns it",
             Exit.TARGET,
         )
-    entries: list[Entry] = []
+    drafts: list[Draft] = []
     imports: set[str] = set()
     for job in found.get_jobs():
-        entries += _entries(job, zone, imports)
-    if any(entry.call is not None and entry.call.startswith("partial(") for entry in entries):
+        drafts += _drafts(job, zone, imports)
+    if any(draft.call is not None and draft.call.startswith("partial(") for draft in drafts):
         imports.add("from functools import partial")
-    return Import(f"the jobs of {text}", entries, _DIFFERENCES, tuple(imports))
+    return Drafts(f"the jobs of {text}", drafts, _DIFFERENCES, tuple(imports))
 
 
-def _entries(job: Any, zone: tzinfo, imports: set[str]) -> Iterator[Entry]:
-    """One entry for each trigger of a job."""
-    named = identifier(str(job.name if len(str(job.id)) == 32 else job.id)) or "job"
+def _drafts(job: Any, zone: tzinfo, imports: set[str]) -> Iterator[Draft]:
+    """One draft for each trigger of a job."""
+    named = task_name(str(job.name if len(str(job.id)) == 32 else job.id)) or "job"
     several = type(job.trigger).__name__ == "OrTrigger"
     for number, trigger in enumerate(job.trigger.triggers if several else [job.trigger], 1):
-        entry = Entry(f"{job.id!r}: {job.func_ref or job.name}, {trigger}", f"{named}-{number}" if several else named)
+        draft = Draft(f"{job.id!r}: {job.func_ref or job.name}, {trigger}", f"{named}-{number}" if several else named)
         if several:
-            entry.notes.append(
+            draft.notes.append(
                 "one of several triggers joined by OR: each is a task of its own, so two may run at once"
             )
-        _read_trigger(entry, trigger, zone)
-        _read_limits(entry, job)
-        _read_call(entry, job, imports)
-        yield entry
+        _read_trigger(draft, trigger, zone)
+        _read_limits(draft, job)
+        _read_call(draft, job, imports)
+        yield draft
 
 
-def _read_trigger(entry: Entry, trigger: Any, zone: tzinfo) -> None:
+def _read_trigger(draft: Draft, trigger: Any, zone: tzinfo) -> None:
     kind = type(trigger).__name__
     if kind == "CronTrigger":
-        _read_cron(entry, trigger)
+        _read_cron(draft, trigger)
     elif kind == "IntervalTrigger":
-        interval(entry, trigger.interval)
+        draft.set_interval(trigger.interval)
     elif kind == "CalendarIntervalTrigger":
-        _read_calendar(entry, trigger)
+        _read_calendar(draft, trigger)
     elif kind == "DateTrigger":
-        entry.obstacles.append(f"runs once, at {trigger.run_date}; duly has no one-shot tasks")
+        draft.obstacles.append(f"runs once, at {trigger.run_date}; duly has no one-shot tasks")
     else:
-        entry.obstacles.append(f"a trigger of type {kind}, which cron cannot express")
+        draft.obstacles.append(f"a trigger of type {kind}, which cron cannot express")
     theirs = getattr(trigger, "timezone", None)
     if theirs is not None:
-        entry.meant_in(str(theirs), zone)
+        draft.note_zone(str(theirs), zone)
     for limit in ("start_date", "end_date"):
         given = getattr(trigger, limit, None)
         # An interval always has a start: it is how it counts.
         if given is not None and not (limit == "start_date" and kind == "IntervalTrigger"):
-            entry.notes.append(f"{limit} {given} is not kept: a declared task is on until it is no longer declared")
+            draft.notes.append(f"{limit} {given} is not kept: a declared task is on until it is no longer declared")
     if getattr(trigger, "jitter", None):
-        entry.notes.append(f"jitter of {trigger.jitter} s is not kept: every start is due at second 0 of its minute")
+        draft.notes.append(f"jitter of {trigger.jitter} s is not kept: every start is due at second 0 of its minute")
 
 
-def _read_cron(entry: Entry, trigger: Any) -> None:
+def _read_cron(draft: Draft, trigger: Any) -> None:
     fields = {each.name: each for each in trigger.fields}
-    for name, what in (("year", "cron repeats every year"), ("week", "cron knows no weeks of the year")):
+    for name, what in (("year", "cron repeats every year"), ("week", "cron does not know weeks of the year")):
         if str(fields[name]) != "*":
-            entry.obstacles.append(f"{name}={str(fields[name])!r}: {what}")
+            draft.obstacles.append(f"{name}={str(fields[name])!r}: {what}")
     second = str(fields["second"])
     if not second.isdigit():
-        entry.obstacles.append(f"second={second!r}: cron's grain is the minute")
+        draft.obstacles.append(f"second={second!r}: the smallest unit of cron is the minute")
     elif int(second):
-        entry.notes.append(f"started at second {second} of its minute; duly starts at second 0")
+        draft.notes.append(f"started at second {second} of its minute; duly starts at second 0")
     sets: dict[str, set[int]] = {}
     for ours, theirs in _FIELDS.items():
         values = _values(fields[theirs], FIELDS[ours].low, FIELDS[ours].high)
         if values is None:
-            entry.obstacles.append(f"{theirs}={str(fields[theirs])!r}: POSIX cron cannot say that")
+            draft.obstacles.append(f"{theirs}={str(fields[theirs])!r}: POSIX cron cannot say that")
         else:
             sets[ours] = {(value + 1) % 7 for value in values} if ours == "weekday" else values
     if len(sets) < len(_FIELDS):
         return
-    entry.express(sets)
+    draft.set_fields(sets)
     weekday = str(fields["day_of_week"])
     if weekday != "*":
-        entry.notes.append(f"weekday {weekday!r}, where 0 is Monday, became {(entry.posix or '').split()[-1]!r}")
+        draft.notes.append(f"weekday {weekday!r}, where 0 is Monday, became {(draft.posix or '').split()[-1]!r}")
     if any("/" in str(fields[each]) for each in _FIELDS.values()):
-        entry.notes.append(f"steps rewritten, from {trigger}")
+        draft.notes.append(f"steps rewritten, from {trigger}")
 
 
 def _values(field: Any, low: int, high: int) -> set[int] | None:
@@ -134,12 +133,12 @@ def _values(field: Any, low: int, high: int) -> set[int] | None:
     return found
 
 
-def _read_calendar(entry: Entry, trigger: Any) -> None:
+def _read_calendar(draft: Draft, trigger: Any) -> None:
     every = (trigger.years, trigger.months, trigger.weeks, trigger.days)
     at = trigger._time if hasattr(trigger, "_time") else None
     hour, minute = (at.hour, at.minute) if at is not None else (0, 0)
     if at is not None and at.second:
-        entry.notes.append(f"started at second {at.second} of its minute; duly starts at second 0")
+        draft.notes.append(f"started at second {at.second} of its minute; duly starts at second 0")
     start = trigger.start_date
     days = {
         (0, 0, 0, 1): "* * *",
@@ -148,37 +147,37 @@ def _read_calendar(entry: Entry, trigger: Any) -> None:
         (1, 0, 0, 0): f"{start.day} {start.month} *",
     }.get(every)
     if days is None:
-        entry.obstacles.append("an interval of days, weeks, months or years that cron cannot express")
+        draft.obstacles.append("an interval of days, weeks, months or years that cron cannot express")
         return
-    entry.posix = f"{minute} {hour} {days}"
+    draft.posix = f"{minute} {hour} {days}"
 
 
-def _read_limits(entry: Entry, job: Any) -> None:
+def _read_limits(draft: Draft, job: Any) -> None:
     grace = getattr(job, "misfire_grace_time", None)
     if isinstance(grace, int | float):
-        entry.notes.append(f"misfire_grace_time={grace}: duly also serves what is later than that")
+        draft.notes.append(f"misfire_grace_time={grace}: duly also serves what is later than that")
     if getattr(job, "coalesce", None) is False:
-        entry.notes.append("coalesce=False: duly serves all missed minutes with one start")
+        draft.notes.append("coalesce=False: duly serves all missed minutes with one start")
     if isinstance(most := getattr(job, "max_instances", None), int) and most > 1:
-        entry.notes.append(f"max_instances={most}: duly never runs a task beside itself")
+        draft.notes.append(f"max_instances={most}: duly never runs a task beside itself")
 
 
-def _read_call(entry: Entry, job: Any, imports: set[str]) -> None:
+def _read_call(draft: Draft, job: Any, imports: set[str]) -> None:
     reference = job.func_ref
     if not isinstance(reference, str) or ":" not in reference or "<" in reference:
-        entry.obstacles.append(
+        draft.obstacles.append(
             "its function has no name to import it by (a lambda, a local function): write it by hand"
         )
         return
     module, _, path = reference.partition(":")
     if module.startswith("__"):
-        entry.notes.append(f"its function was found in {module}; correct the import")
+        draft.notes.append(f"its function was found in {module}; correct the import")
     first = path.split(".")[0]
     arguments = [literal(each) for each in job.args or ()]
     keywords = {key: literal(value) for key, value in (job.kwargs or {}).items()}
     if any(each is None for each in (*arguments, *keywords.values())):
-        entry.obstacles.append("its arguments have no source text that would give them again: write it by hand")
+        draft.obstacles.append("its arguments have no source text that would give them again: write it by hand")
         return
     imports.add(f"from {module} import {first}")
     given = [path, *map(str, arguments), *(f"{key}={value}" for key, value in keywords.items())]
-    entry.call = f"partial({', '.join(given)})" if len(given) > 1 else path
+    draft.call = f"partial({', '.join(given)})" if len(given) > 1 else path

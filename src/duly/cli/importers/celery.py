@@ -1,13 +1,12 @@
-"""Celery's beat schedule, to be imported; Celery itself is imported only here, and only when this is used."""
+"""Drafts from Celery's beat schedule; Celery itself is imported only here, and only when this is used."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import timedelta, tzinfo
 from typing import Any, Final
 
-from duly.cli.importers.importing import Entry, Import, identifier, interval, literal
+from duly.cli.importers.draft import Draft, Drafts, literal, task_name
 from duly.cli.output import Exit, fail
-from duly.cli.target import DEFAULT_ATTRIBUTE, Target, load_object, parse_target
+from duly.cli.target import Target, load_object, parse_target
 
 _SETS: Final = {
     "minute": "minute", "hour": "hour", "day": "day_of_month", "month": "month_of_year", "weekday": "day_of_week",
@@ -34,29 +33,23 @@ def send(task: str, *arguments: Any, keywords: dict[str, Any] | None = None, **o
 '''
 
 
-def read_celery(text: str, zone: tzinfo) -> Import:
+def read_celery(text: str, zone: tzinfo) -> Drafts:
     """The beat schedule of an application, or a beat schedule by itself."""
     try:
         import celery  # type: ignore[import-untyped]  # noqa: F401
     except ModuleNotFoundError:
         fail("importing from Celery needs Celery itself", "run it where the application runs, or pip install celery")
-    target = with_default(parse_target(text), "app")
+    target = parse_target(text, "app")
     found = load_object(target)
     schedule, theirs = _schedule_of(found, text)
-    entries = [_entry(str(name), each, zone, theirs) for name, each in schedule.items()]
+    drafts = [_draft(str(name), each, zone, theirs) for name, each in schedule.items()]
     reachable = not isinstance(found, Mapping) and "." not in target.attribute
-    application = import_line(target, "app") if reachable else "from celery import current_app as app"
+    application = _import_line(target, "app") if reachable else "from celery import current_app as app"
     imports = ("from collections.abc import Callable", "from typing import Any", application)
-    return Import(f"the beat schedule of {text}", entries, _DIFFERENCES, imports, _HELPERS)
+    return Drafts(f"the beat schedule of {text}", drafts, _DIFFERENCES, imports, _HELPERS)
 
 
-def with_default(target: Target, attribute: str) -> Target:
-    """A target whose attribute, if none was named, is the one that is usual elsewhere."""
-    named = target.attribute != DEFAULT_ATTRIBUTE or target.text.endswith(f":{DEFAULT_ATTRIBUTE}")
-    return target if named else replace(target, attribute=attribute)
-
-
-def import_line(target: Target, name: str) -> str:
+def _import_line(target: Target, name: str) -> str:
     """The line of Python that makes what a target names known under a name."""
     module = target.file.stem if target.file is not None else target.module
     return f"from {module} import {target.attribute}" + ("" if target.attribute == name else f" as {name}")
@@ -74,45 +67,45 @@ def _schedule_of(found: Any, text: str) -> tuple[Mapping[Any, Any], str]:
     return schedule, str(theirs)
 
 
-def _entry(name: str, given: Any, zone: tzinfo, theirs: str) -> Entry:
+def _draft(name: str, given: Any, zone: tzinfo, theirs: str) -> Draft:
     values = given if isinstance(given, Mapping) else {
         key: getattr(given, key, None) for key in ("task", "schedule", "args", "kwargs", "options")
     }  # fmt: skip
     task, schedule = values.get("task"), values.get("schedule")
-    entry = Entry(f"{name!r}: {task}, {schedule!r}", identifier(name) or "task")
+    draft = Draft(f"{name!r}: {task}, {schedule!r}", task_name(name) or "task")
     if not isinstance(task, str):
-        entry.obstacles.append("it names no task")
-        return entry
-    _read_schedule(entry, schedule)
+        draft.obstacles.append("it names no task")
+        return draft
+    _read_schedule(draft, schedule)
     if theirs != "local":
-        entry.meant_in(theirs, zone)
-    _read_call(entry, task, values)
-    return entry
+        draft.note_zone(theirs, zone)
+    _read_call(draft, task, values)
+    return draft
 
 
-def _read_schedule(entry: Entry, schedule: Any) -> None:
+def _read_schedule(draft: Draft, schedule: Any) -> None:
     from celery import schedules
 
     if isinstance(schedule, schedules.crontab):
-        entry.express({ours: {int(each) for each in getattr(schedule, theirs)} for ours, theirs in _SETS.items()})
+        draft.set_fields({ours: {int(each) for each in getattr(schedule, theirs)} for ours, theirs in _SETS.items()})
         written = [str(getattr(schedule, f"_orig_{theirs}", "*")) for theirs in _SETS.values()]
         if any("/" in each or any(map(str.isalpha, each)) for each in written):
-            entry.notes.append(f"steps and names rewritten, from {' '.join(written)!r}")
+            draft.notes.append(f"steps and names rewritten, from {' '.join(written)!r}")
     elif isinstance(schedule, schedules.solar):
-        entry.obstacles.append(f"{schedule.event} follows the sun, which cron does not know")
+        draft.obstacles.append(f"{schedule.event} follows the sun, which cron does not know")
     elif isinstance(schedule, schedules.schedule):
-        interval(entry, schedule.run_every)
+        draft.set_interval(schedule.run_every)
         if schedule.relative:
-            entry.notes.append("relative=True rounds to whole intervals of the clock, as cron does")
+            draft.notes.append("relative=True rounds to whole intervals of the clock, as cron does")
     elif isinstance(schedule, timedelta):
-        interval(entry, schedule)
+        draft.set_interval(schedule)
     elif isinstance(schedule, int | float) and not isinstance(schedule, bool):
-        interval(entry, timedelta(seconds=schedule))
+        draft.set_interval(timedelta(seconds=schedule))
     else:
-        entry.obstacles.append(f"a schedule of type {type(schedule).__name__}, which only Celery knows how to ask")
+        draft.obstacles.append(f"a schedule of type {type(schedule).__name__}, which only Celery knows how to ask")
 
 
-def _read_call(entry: Entry, task: str, values: Mapping[str, Any]) -> None:
+def _read_call(draft: Draft, task: str, values: Mapping[str, Any]) -> None:
     arguments = list(values.get("args") or ())
     keywords, options = dict(values.get("kwargs") or {}), dict(values.get("options") or {})
     parts = [literal(task)] + [literal(each) for each in arguments]
@@ -122,10 +115,10 @@ def _read_call(entry: Entry, task: str, values: Mapping[str, Any]) -> None:
         fine = key.isidentifier() and key not in ("task", "keywords", "args", "kwargs")
         parts.append(f"{key}={text}" if fine and (text := literal(value)) is not None else None)
     if any(part is None for part in parts):
-        entry.obstacles.append(
+        draft.obstacles.append(
             "its arguments or options have no source text that would give them again: write it by hand"
         )
         return
-    entry.call = f"send({', '.join(str(part) for part in parts)})"
+    draft.call = f"send({', '.join(str(part) for part in parts)})"
     if "expires" in options:
-        entry.notes.append("expires counts from the sending, which may be later than the due minute")
+        draft.notes.append("expires counts from the sending, which may be later than the due minute")

@@ -1,10 +1,10 @@
-"""Crontabs, of users and of the system, to be imported."""
+"""Drafts from crontabs, of users and of the system."""
 
 import re
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from duly.cli.importers.importing import Entry, Import, identifier
+from duly.cli.importers.draft import Draft, Drafts, task_name
 from duly.core.cron import parse_cron
 from duly.core.dialects import translate
 from duly.errors import InvalidCronExpressionError
@@ -43,18 +43,18 @@ def shell(command: str, stdin: str | None = None, /, **variables: str) -> Callab
 '''
 
 
-def read_crontab(text: str, origin: str, *, system: bool | None, is_user: Callable[[str], bool]) -> Import:
-    """The entries of a crontab; `system` is whether a user stands before each command, None to find out."""
+def read_crontab(text: str, origin: str, *, system: bool | None, is_user: Callable[[str], bool]) -> Drafts:
+    """The lines of a crontab; `system` says whether a user stands before each command, None to find out."""
     lines = list(_logical_lines(text))
     if system is None:
-        system = _looks_like_a_systems(lines, is_user)
+        system = _names_users(lines, is_user)
     variables: dict[str, str] = {}
-    entries = []
+    drafts = []
     for number, line in lines:
         if variable := _VARIABLE.match(line):
             variables[variable[2]] = _unquoted(variable[3])
         else:
-            entries.append(_entry(number, line, dict(variables), system=system))
+            drafts.append(_draft(number, line, dict(variables), system=system))
     imports = (
         "import getpass",
         "import subprocess",
@@ -62,7 +62,7 @@ def read_crontab(text: str, origin: str, *, system: bool | None, is_user: Callab
         "from pathlib import Path",
     )
     kind = "system" if system else "user"
-    return Import(f"the {kind} crontab {origin}", entries, _DIFFERENCES, imports, _HELPERS)
+    return Drafts(f"the {kind} crontab {origin}", drafts, _DIFFERENCES, imports, _HELPERS)
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
@@ -71,66 +71,66 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
             yield number, line
 
 
-def _looks_like_a_systems(lines: list[tuple[int, str]], is_user: Callable[[str], bool]) -> bool:
+def _names_users(lines: list[tuple[int, str]], is_user: Callable[[str], bool]) -> bool:
     commands = [match[2].split() for _, line in lines if not _VARIABLE.match(line) and (match := _ENTRY.match(line))]
     return bool(commands) and all(len(words) > 1 and is_user(words[0]) for words in commands)
 
 
-def _entry(number: int, line: str, variables: dict[str, str], *, system: bool) -> Entry:
-    entry = Entry(f"line {number}: {line.strip()}", f"line-{number}")
+def _draft(number: int, line: str, variables: dict[str, str], *, system: bool) -> Draft:
+    draft = Draft(f"line {number}: {line.strip()}", f"line-{number}")
     match = _ENTRY.match(line)
     if match is None:
-        entry.obstacles.append("neither five fields and a command, nor a macro and a command, nor NAME=value")
-        return entry
+        draft.obstacles.append("neither five fields and a command, nor a macro and a command, nor NAME=value")
+        return draft
     schedule, command = match[1], match[2].rstrip()
     if line.lstrip().startswith("-"):
-        entry.notes.append("the '-' before it, which keeps some crons from logging it, is dropped")
+        draft.notes.append("the '-' before it, which keeps some crons from logging it, is dropped")
     if system:
         user, _, command = command.partition(" ")
         command = command.strip()
         if not command or not _USER.fullmatch(user):
-            entry.obstacles.append(f"a system crontab has a user before the command, and {user!r} is none")
-            return entry
-        entry.notes.append(f"ran as {user}; here it runs as the user of the scheduler's process")
-    _read_schedule(entry, schedule)
-    _read_zone(entry, variables)
+            draft.obstacles.append(f"a system crontab has a user before the command, and {user!r} is not one")
+            return draft
+        draft.notes.append(f"ran as {user}; here it runs as the user of the scheduler's process")
+    _read_schedule(draft, schedule)
+    _read_zone(draft, variables)
     command, stdin = _split_at_percent(command)
     if stdin is not None:
-        entry.notes.append(
+        draft.notes.append(
             "'%' in the command: what follows the first is its standard input, further ones are line ends"
         )
-    entry.name = _name_of(command) or f"line-{number}"
+    draft.name = _name_of(command) or f"line-{number}"
     given = {key: value for key, value in variables.items() if key not in (*_ZONES, "MAILTO", "MAILFROM")}
     arguments = [repr(command)] + ([repr(stdin)] if stdin is not None else [])
     arguments += [f"{key}={value!r}" for key, value in given.items()]
-    entry.call = f"shell({', '.join(arguments)})"
-    return entry
+    draft.call = f"shell({', '.join(arguments)})"
+    return draft
 
 
-def _read_schedule(entry: Entry, schedule: str) -> None:
+def _read_schedule(draft: Draft, schedule: str) -> None:
     try:
         parse_cron(schedule)
     except InvalidCronExpressionError as fault:
         translation = translate(schedule)
         if translation is None:
-            entry.obstacles.append(f"{fault.details['field']} field {fault.details['reason']}")
+            draft.obstacles.append(f"{fault.details['field']} field {fault.details['reason']}")
             return
-        entry.obstacles += [remark.text for remark in translation.obstacles]
-        entry.posix = translation.posix
+        draft.obstacles += [remark.text for remark in translation.obstacles]
+        draft.posix = translation.posix
         changed = [f"{schedule[each.begin : each.end]}: {each.text}" for each in translation.rewritten]
         if translation.posix is not None:
-            entry.notes.append(f"rewritten from {schedule!r} ({'; '.join(changed)})")
+            draft.notes.append(f"rewritten from {schedule!r} ({'; '.join(changed)})")
     else:
-        entry.posix = " ".join(schedule.split())
+        draft.posix = " ".join(schedule.split())
         _, _, day, _, weekday = schedule.split()
         if day != "*" and weekday != "*":
-            entry.notes.append("both day fields are restricted: either is enough, here as in cron")
+            draft.notes.append("both day fields are restricted: either is enough, here as in cron")
 
 
-def _read_zone(entry: Entry, variables: dict[str, str]) -> None:
+def _read_zone(draft: Draft, variables: dict[str, str]) -> None:
     zones = [f"{name}={variables[name]}" for name in _ZONES if name in variables]
     if zones:
-        entry.notes.append(f"{listed(zones)}: duly uses the host's zone; shift the times, or set the zone of the host")
+        draft.notes.append(f"{listed(zones)}: duly uses the host's zone; shift the times, or set the zone of the host")
 
 
 def _split_at_percent(command: str) -> tuple[str, str | None]:
@@ -140,12 +140,12 @@ def _split_at_percent(command: str) -> tuple[str, str | None]:
 
 
 def _name_of(command: str) -> str:
-    """What a command may be called: the first program in it that is no wrapper of another."""
+    """A name for a command: the first program in it that does not just start another."""
     for word in re.split(r"[\s;&|()<>]+", command):
         bare = word.strip("\"'")
         if not bare or bare in _WRAPPERS or "=" in bare or bare.startswith(("-", "$", "`")) or bare.isdigit():
             continue
-        stem = identifier(bare.rstrip("/").rsplit("/", 1)[-1])
+        stem = task_name(bare.rstrip("/").rsplit("/", 1)[-1])
         if stem and not (command.startswith("cd ") and command.split()[1].strip("\"'") == bare):
             return re.sub(r"\.(sh|py|pl|rb|php)$", "", stem)
     return ""

@@ -3,6 +3,7 @@
 import asyncio
 import subprocess
 import sys
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,11 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from duly import parse_cron
 from duly.cli.importers.crontab import read_crontab
-from duly.cli.importers.importing import Entry, finish, interval, python_source
+from duly.cli.importers.draft import Draft
+from duly.cli.importers.python_file import python_source
+from duly.cli.importers.result import ImportedEntry, finish
 from duly.core import steps
 from duly.core.registration import read_registrations
 from tests.cli.program import Outcome, duly, environment
@@ -19,10 +23,9 @@ from tests.cli.program import Outcome, duly, environment
 BERLIN = ZoneInfo("Europe/Berlin")
 
 
-def crontab(text: str, *, system: bool | None = False) -> list[Entry]:
+def crontab(text: str, *, system: bool | None = False) -> Sequence[ImportedEntry]:
     found = read_crontab(text, "test", system=system, is_user=lambda name: name in ("root", "www-data"))
-    finish(found, BERLIN, datetime(2024, 1, 1, tzinfo=BERLIN))
-    return found.entries
+    return finish(found, BERLIN, datetime(2024, 1, 1, tzinfo=BERLIN)).entries
 
 
 def run_file(folder: Path, text: str) -> dict[str, Any]:
@@ -55,7 +58,7 @@ def test_a_line_becomes_a_registration(line: str, name: str, posix: str, note: s
     """What is rewritten is named."""
     [entry] = crontab(line)
     assert entry.imported
-    assert (entry.name, entry.posix) == (name, posix)
+    assert (entry.task, entry.expression) == (name, parse_cron(posix))
     assert note is None or any(note in each for each in entry.notes)
 
 
@@ -103,7 +106,7 @@ def test_a_system_crontab_is_recognised_and_its_users_named() -> None:
     """System and user formats; who would have run it is a difference."""
     text = "0 3 * * * root /usr/sbin/clean\n0 4 * * * www-data run-parts /srv"
     for entries in (crontab(text, system=None), crontab(text, system=True)):
-        assert [(entry.name, entry.imported) for entry in entries] == [("clean", True), ("run-parts", True)]
+        assert [(entry.task, entry.imported) for entry in entries] == [("clean", True), ("run-parts", True)]
         assert "ran as www-data" in entries[1].notes[0]
     assert crontab("0 3 * * * backup root", system=None)[0].call == "shell('backup root')"
     assert not crontab("0 3 * * * /usr/bin/x", system=True)[0].imported
@@ -111,15 +114,15 @@ def test_a_system_crontab_is_recognised_and_its_users_named() -> None:
 
 def test_equal_names_are_told_apart() -> None:
     """SPEC 1.4: names are unique."""
-    assert [entry.name for entry in crontab("0 1 * * * x\n0 2 * * * x\n0 3 * * * x")] == ["x", "x-2", "x-3"]
+    assert [entry.task for entry in crontab("0 1 * * * x\n0 2 * * * x\n0 3 * * * x")] == ["x", "x-2", "x-3"]
 
 
 def test_the_file_runs_and_its_callbacks_do_what_cron_did(tmp_path: Path) -> None:
     """Hostile names and commands stay text; the command runs in a shell, with its variables and its input."""
     out = tmp_path / "out"
     lines = f'V=\'quo"te\'\n0 0 * * * cat > {out}; echo "$V" >> {out}%hello%"""%\n1 0 * * * x # \\ """ {{}}\n'
-    found = read_crontab(lines, 'a"""\\name', system=False, is_user=lambda _: False)
-    finish(found, BERLIN, datetime(2024, 1, 1, tzinfo=BERLIN))
+    drafts = read_crontab(lines, 'a"""\\name', system=False, is_user=lambda _: False)
+    found = finish(drafts, BERLIN, datetime(2024, 1, 1, tzinfo=BERLIN))
     source = python_source(found, timedelta(seconds=90))
     defined = run_file(tmp_path, source)
     registrations = list(steps.finish(read_registrations(defined["registrations"])).singles())
@@ -168,11 +171,11 @@ def test_the_program(tmp_path: Path) -> None:
 )
 def test_an_interval_is_imported_only_if_cron_can_say_it(seconds: int, posix: str | None) -> None:
     """Intervals that cron cannot express are named, not bent."""
-    entry = Entry("x", "x")
-    interval(entry, timedelta(seconds=seconds))
-    assert entry.posix == posix
-    assert bool(entry.obstacles) is (posix is None)
-    assert bool(entry.notes) is (posix is not None)
+    draft = Draft("x", "x")
+    draft.set_interval(timedelta(seconds=seconds))
+    assert draft.posix == posix
+    assert bool(draft.obstacles) is (posix is None)
+    assert bool(draft.notes) is (posix is not None)
 
 
 # --- Celery ----------------------------------------------------------------------------------------------------------
@@ -299,7 +302,7 @@ def test_apscheduler_jobs(jobs: Path) -> None:
     }
     left = {name: each["obstacles"][0] for name, each in found.items() if not each["imported"]}
     for name, reason in {
-        "fast": "grain is the minute", "last": "POSIX cron cannot say", "and": "both have to match",
+        "fast": "unit of cron is the minute", "last": "POSIX cron cannot say", "and": "both have to match",
         "position": "POSIX cron cannot say", "year": "every year", "week": "weeks of the year",
         "seven": "cannot express", "once": "one-shot", "lambda": "no name to import", "joined": "AndTrigger",
     }.items():  # fmt: skip
