@@ -16,16 +16,24 @@ APSCHEDULER4 := $(VENV)-bench-apscheduler4
 WORKERS ?= 2
 MINUTES ?= 10
 ARGS ?=
-FAST ?= not slow and not soak and not program
+LIMIT ?= # a command that every run of the tests is given to, such as: timeout 20m
+
+# The tests in stages, by the markers of pyproject.toml. What is marked twice belongs to the later stage.
+DETERMINISTIC := not (system or real_time or chaos or soak)
+REAL_TIME := real_time and not (chaos or soak)
+SYSTEM := system and not (real_time or chaos or soak)
+CHAOS := chaos and not soak
 
 BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check
-PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
+PYTEST := $(LIMIT) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
+PYTEST_ALL := DULY_COUNTS=full $(LIMIT) $(BIN)/python -m pytest --dist worksteal --durations=50 $(ARGS)
+OR_NONE := $(if $(ARGS),|| [ $$? -eq 5 ]) # ARGS may name tests that are not in every stage
 heading = @printf '\n== %s ==\n' "$(1)"
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL: # stages come one after the other, and the first that fails is the last
-.PHONY: help demo test test-fast soak mutation coverage reliability-report bench bench-quick
+.PHONY: help demo test test-all soak mutation coverage reliability-report bench bench-quick
 .PHONY: check check-format check-lint check-types format lock clean
 
 help: ## show this list
@@ -35,13 +43,19 @@ help: ## show this list
 demo: $(VENV)/.run-ready ## run examples/hello.py, a tour of a minute
 	@PYTHONPATH=src $(BIN)/python examples/hello.py
 
-test: check ## run every check and every test
-	$(call heading,tests)
-	$(PYTEST)
+test: check ## run the checks and the deterministic tests, of large counts a share: four minutes
+	$(call heading,deterministic tests)
+	$(PYTEST) -m "$(DETERMINISTIC) and not slow"
 
-test-fast: check ## run every check, and the tests that take no time: about a minute
-	$(call heading,fast tests)
-	$(PYTEST) -m "$(FAST)"
+test-all: check ## run the checks and all tests with full counts, stage after stage: half an hour
+	$(call heading,deterministic tests: full counts)
+	$(PYTEST_ALL) -n $(WORKERS) -m "$(DETERMINISTIC)" $(OR_NONE)
+	$(call heading,tests on real time)
+	$(PYTEST_ALL) -n $(WORKERS) -m "$(REAL_TIME)" $(OR_NONE)
+	$(call heading,processes and disks and load)
+	$(PYTEST_ALL) -n $(WORKERS) -m "$(SYSTEM)" $(OR_NONE)
+	$(call heading,kills and faults: alone)
+	$(PYTEST_ALL) -n 0 -m "$(CHAOS)" $(OR_NONE)
 
 soak: $(VENV)/.dev-ready ## run the soak tests, each for MINUTES minutes (default 10)
 	$(call heading,soak tests of $(MINUTES) minutes each)
@@ -56,12 +70,12 @@ mutation: $(VENV)/.dev-ready ## change core/ and formal/ in one place at a time:
 reliability-report: $(VENV)/.dev-ready ## run the tests of faults, crashes and simulation; write docs/reliability.md from them
 	$(call heading,faults)
 	@mkdir -p build && rm -f build/reliability.jsonl build/reliability.xml
-	-DULY_RELIABILITY=$(CURDIR)/build/reliability.jsonl $(PYTEST) --junitxml=build/reliability.xml \
+	-DULY_RELIABILITY=$(CURDIR)/build/reliability.jsonl $(PYTEST_ALL) -n $(WORKERS) --junitxml=build/reliability.xml \
 	    tests/system tests/regressions tests/simulation
 	$(call heading,report)
 	$(BIN)/python -m tests.system.report build/reliability.jsonl build/reliability.xml docs/reliability.md
 
-coverage: $(VENV)/.dev-ready ## run every test and report covered branches; core/ must stay above 95 %
+coverage: $(VENV)/.dev-ready ## run every test, of large counts a share, and report covered branches; core/ must stay above 95 %
 	$(call heading,tests with coverage)
 	$(PYTEST) --cov --cov-report=html --cov-report=term
 	$(call heading,coverage of the core)
@@ -89,7 +103,7 @@ check-types: $(VENV)/.dev-ready
 	$(call heading,types)
 	$(BIN)/mypy
 
-format: $(VENV)/.dev-ready ## format the code, and mend what ruff can mend
+format: $(VENV)/.dev-ready ## format the code, and fix what ruff can fix
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 

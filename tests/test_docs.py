@@ -81,7 +81,7 @@ def test_the_first_screen_of_the_readme_is_complete() -> None:
     assert coming_from == ["cron", "APScheduler", "Celery beat", "schedule", "Kubernetes CronJob"]
 
 
-@pytest.mark.slow
+@pytest.mark.real_time
 def test_the_demo_tells_its_story_and_ends_by_itself(tmp_path: Path) -> None:
     """`make demo` without a terminal: a first run, a failure with its retry, a blocking task, and a catch-up."""
     with start((ROOT / "examples" / "hello.py").read_text(), tmp_path) as process:

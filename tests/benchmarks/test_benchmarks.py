@@ -202,7 +202,6 @@ async def test_a_run_in_which_a_task_was_started_twice_measures_nothing() -> Non
 # --- the harness ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_a_child_that_breaks_is_told_and_the_others_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Exit code 2, with the child's own last words; what could be measured is reported."""
     planned = [
@@ -328,7 +327,7 @@ def test_the_readme_shows_four_rows_and_one_that_is_lost() -> None:
 SMALLEST = measurements(TINY)
 
 
-@pytest.mark.slow
+@pytest.mark.system
 @pytest.mark.parametrize("measurement", SMALLEST, ids=lambda measurement: measurement.key)
 def test_the_smallest_run_of_each_measurement_gives_the_figures_that_the_report_reads(
     measurement: Measurement,
@@ -348,7 +347,7 @@ def test_the_smallest_run_of_each_measurement_gives_the_figures_that_the_report_
     assert all(isinstance(value, float) for value in sample.values())
 
 
-@pytest.mark.slow
+@pytest.mark.system
 def test_a_whole_run_writes_tables_samples_and_curves(tmp_path: Path) -> None:
     """A Markdown table, a JSON file and plots, with the command and the machine; exit code 0, met or not."""
     assert program.main(["--tiny", "--only", "initialize", "--results", str(tmp_path)]) == 0

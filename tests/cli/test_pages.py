@@ -10,7 +10,6 @@ from tests.cli.pages import Block, Step, blocks, form, matches, replay, session
 ALL = blocks()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("block", ALL, ids=lambda block: f"{block.page.name}-{block.number}")
 def test_what_a_page_shows_is_what_is_printed(block: Block, tmp_path: Path) -> None:
     """The same commands on the same stage; times by their form. `python -m tests.cli.pages` writes pages anew."""

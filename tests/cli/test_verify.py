@@ -477,7 +477,6 @@ def long_trace(folder: Path) -> Path:
     return path
 
 
-@pytest.mark.slow
 def test_a_bar_shows_progress_on_long_files_on_a_terminal_only(tmp_path: Path) -> None:
     """On standard error, gone when it is done; a short file, a pipe and NO_COLOR's plain text have none of it."""
     path = long_trace(tmp_path)
@@ -494,7 +493,6 @@ def test_a_bar_shows_progress_on_long_files_on_a_terminal_only(tmp_path: Path) -
     assert "verifying" not in said.out
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux tells the peak of one program alone")
 def test_memory_does_not_grow_with_the_length_of_the_trace(tmp_path: Path) -> None:
     """Memory independent of length; five times the events, the same peak."""

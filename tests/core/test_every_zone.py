@@ -17,11 +17,12 @@ from duly.core.cron import CronExpression, parse_cron
 from duly.core.due import latest_due, next_due
 from duly.core.moments import Minute
 from tests.conftest import soak_seconds
+from tests.counts import share
 
 CHUNKS: Final = 16
 SOAK_CHUNKS: Final = 2
 SAMPLE_OF_A_CHUNK: Final = 340
-"""Transitions that `make test` walks round, per chunk of zones: 5,440 of them, always the same."""
+"""Transitions that `make test-all` walks round, per chunk of zones: 5,440 of them, always the same."""
 
 DAY: Final = 86_400
 EPOCH: Final = datetime(1970, 1, 1)
@@ -227,8 +228,7 @@ def same(found: datetime, second: int, zone: ZoneInfo) -> bool:
     return (found, found.fold, found.tzinfo) == (expected, 0, zone) and expected.fold == 0
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("chunk", range(CHUNKS))
+@pytest.mark.parametrize("chunk", share(range(CHUNKS), 4))
 def test_a_walk_from_minute_to_minute_finds_the_same_round_a_sample_of_transitions(chunk: int) -> None:
     """SPEC 2.1 to 2.3: next, latest, previous and matches, a day before and after each transition of the sample."""
     rng = random.Random(f"chunk {chunk}")

@@ -36,7 +36,6 @@ class CountingStore(SqliteStore):
         return await super().write(batch, number, trace)
 
 
-@pytest.mark.slow
 async def test_a_hundred_thousand_tasks_due_in_one_minute_start_once_each_at_constant_cost(tmp_path: Path) -> None:
     """SPEC 3.2: each starts once; evaluations and writes per due task are constant, commits per chunk."""
     starts: Counter[int] = Counter()
@@ -125,7 +124,7 @@ asyncio.run(main(sys.argv[1], int(sys.argv[2])))
 """
 
 
-@pytest.mark.slow
+@pytest.mark.system
 def test_a_tick_syncs_a_few_times_for_thousands_of_starts_and_ends(tmp_path: Path) -> None:
     """Fsyncs ≤ 2·⌈N/5000⌉ + 20 a tick, counted where they happen, at the system's door."""
     require("strace", "it counts system calls; on Debian and Ubuntu: apt-get install strace")

@@ -10,6 +10,7 @@ from duly import parse_cron
 from duly.core.due import latest_due, next_due
 from duly.core.moments import MICROSECONDS, Instant, Minute, instant_of, minute_of
 from duly.formal.calendar import MINUTE, NEVER, Schedule, Zone, parse, zone_named
+from tests.counts import share
 
 ZONES = [
     "UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "America/Sao_Paulo", "Asia/Kathmandu",
@@ -80,10 +81,9 @@ def test_it_agrees_with_the_scheduler_around_every_kind_of_transition(zone: str)
             assert schedule.after(instant) == following * MICROSECONDS, (text, second)
 
 
-@pytest.mark.slow
 def test_it_agrees_in_every_zone() -> None:
     chance = random.Random(7)
-    for zone in sorted(available_timezones()):
+    for zone in share(sorted(available_timezones()), 150):
         host = ZoneInfo(zone)
         schedule, expression = Schedule("0,30 * * * *", Zone(zone)), parse_cron("0,30 * * * *")
         for _ in range(60):

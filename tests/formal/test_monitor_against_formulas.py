@@ -17,6 +17,7 @@ from duly.core.moments import Instant
 from duly.formal.monitor import Monitor
 from duly.formal.properties import BY_ID, Value
 from duly.formal.trace import CK, RG, Event
+from tests.counts import count, share
 from tests.formal.reference.formulas import Evaluation, read
 from tests.formal.reference.unfold import instances, unfold, violated
 from tests.formal.story import HOUR, SECOND, Story, story
@@ -72,18 +73,17 @@ def all_stories(alphabet: tuple[str, ...], length: int) -> Iterator[str]:
         yield " ".join(letters)
 
 
-@pytest.mark.parametrize("length", [1, 2, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("length", [1, 2, 3])
 def test_all_short_traces_of_one_task(length: int) -> None:
     """After a first initialize, every continuation of this length (FORMAL B5)."""
     for text in all_stories(ONE_TASK, length):
         compare(story("IS IE " + text))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("beginning", ["IS IE Due RS"])
 def test_all_traces_of_four_more_events(beginning: str) -> None:
     """All 10,000 ways on from a run that is going on."""
-    for text in all_stories(ONE_TASK, 4):
+    for text in share(list(all_stories(ONE_TASK, 4)), 1_500):
         compare(story(f"{beginning} {text}"))
 
 
@@ -95,7 +95,6 @@ def test_all_ways_on_from_an_interrupted_retry(mode: str) -> None:
         compare(story("IS IE Due RS REf RetryDue RS Crash IS IE RS Crash IS IE " + text, mode=mode))
 
 
-@pytest.mark.slow
 def test_all_short_traces_of_two_tasks() -> None:
     """S5⁺ and the calls are about all tasks at once."""
     alphabet = ("SS", "SE", "Due", "RS", "RS:y", "REs", "REs:y", "Crash")
@@ -138,9 +137,8 @@ def legal_story(chance: random.Random, length: int, *, wrong: float) -> list[Eve
     return told.events
 
 
-@pytest.mark.slow
 @given(seed=st.integers(0, 1 << 32), wrong=st.sampled_from([0.0, 0.01, 0.05]))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=count(100, 25), deadline=None)
 def test_random_long_traces(seed: int, wrong: float) -> None:
     """Crashes, overrides, retries, both modes, several zones; some with a mistake somewhere."""
     compare(legal_story(random.Random(seed), 60, wrong=wrong))

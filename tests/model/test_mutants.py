@@ -208,19 +208,9 @@ MUTANTS: dict[Callable[[Patch], None], set[str]] = {
 """Each mistake, and what the search finds wrong first."""
 
 
-DEEP = {
-    a_start_forgets_the_retry_it_took_the_place_of,
-    a_start_forgets_the_interruptions_before_it,
-    an_interrupted_run_keeps_its_retry_too,
-    an_interrupted_run_never_has_to_rest,
-    a_due_list_stays_untouched_for_ever,
-}
-"""Those that take the search a while."""
-
-
 @pytest.mark.parametrize(
     "mutant",
-    [pytest.param(each, marks=[pytest.mark.slow] if each in DEEP else [], id=each.__name__) for each in MUTANTS],
+    [pytest.param(each, id=each.__name__) for each in MUTANTS],
 )
 def test_the_search_finds(mutant: Callable[[Patch], None], monkeypatch: Patch) -> None:
     """The search stops at the first state or step in which the mistake shows, and tells how to get there."""

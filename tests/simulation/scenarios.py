@@ -45,7 +45,7 @@ class Scenario:
     points_min: int
     """It has at least so many crash points."""
     pairs: int
-    """So many pairs of crashes are tried in `make test`."""
+    """So many pairs of crashes are tried in `make test-all`."""
     zone: str = "UTC"
     options: dict[str, Any] = field(default_factory=dict)
     downtimes: tuple[float, ...] = (0, 20, 65, 190)  # seconds, one after the other

@@ -28,6 +28,7 @@ from duly.formal import check
 from duly.stores.port import TraceRow
 from duly.stores.sqlite.trace import Tracing
 from tests.conftest import soak_seconds
+from tests.counts import count, share
 from tests.simulation.crashes import Life, WatchedStore, a_disk, base, first_life, lived
 from tests.simulation.reference import MINUTE, local
 from tests.simulation.scenarios import (
@@ -74,7 +75,6 @@ def died(life: Life, number: int, *, again: bool = False) -> Life:
 # --- one death --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 @in_chunks
 @by_name
 def test_whatever_the_moment_of_its_death_a_scheduler_goes_on_as_if_it_had_only_been_away(
@@ -83,7 +83,7 @@ def test_whatever_the_moment_of_its_death_a_scheduler_goes_on_as_if_it_had_only_
     """FORMAL D3, every crash point of every base scenario; SPEC 3.1, 3.2, 3.7, 3.9, 5.2, 5.3."""
     life = base(scenario)
     assert len(life.points) >= scenario.points_min, "fewer crash points than there were: the enumeration has eroded"
-    numbers = range(chunk, len(life.points), CHUNKS)
+    numbers = share(range(chunk, len(life.points), CHUNKS), 6)
     for number in numbers:
         died(life, number)
     print(f"{scenario.name}: {len(numbers)} of {len(life.points)} crash points, {kinds(life)}")
@@ -172,12 +172,11 @@ def themes(life: Life) -> set[str]:
     return seen
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("scenario", [QUEUE, CHANGING, STOPPING, TIMEOUTS], ids=lambda each: each.name)
 def test_a_process_that_really_dies_leaves_what_the_enumeration_says(scenario: Scenario) -> None:
     """The points are taken from a process that lives on; one that is killed there must leave the same, and no more."""
     life = base(scenario)
-    for number in range(0, len(life.points), 11):
+    for number in share(range(0, len(life.points), 11), 3):
         point = life.points[number]
         victim = first_life(scenario)
         victim.dies_in_place_at = number
@@ -202,13 +201,13 @@ def contents(image: bytes | None) -> list[str]:
 # --- two deaths and more ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 @in_chunks
 @by_name
 def test_a_second_death_after_the_first_changes_nothing(scenario: Scenario, chunk: int) -> None:
     """FORMAL D3, pairs: the second is counted on after the restart. Sampled by a fixed seed; soak throws the dice."""
     dice = random.Random(f"{scenario.name} {chunk}")
-    wanted = scenario.pairs // CHUNKS + (chunk < scenario.pairs % CHUNKS)
+    of_this_chunk = scenario.pairs // CHUNKS + (chunk < scenario.pairs % CHUNKS)
+    wanted = min(of_this_chunk, count(of_this_chunk, 5))
     life = base(scenario, hesitation=chunk or None)  # with a store that takes its time in two chunks of three
     tried = 0
     while tried < wanted:
@@ -222,17 +221,16 @@ def test_a_second_death_after_the_first_changes_nothing(scenario: Scenario, chun
     record("simulation, two crashes", pairs=tried)
 
 
-@pytest.mark.slow
 @in_chunks
 def test_a_year_with_a_death_in_it(chunk: int) -> None:
     """SPEC 2, 3.2: months of downtime, both changes of the clocks, and a year of simulated time after each death."""
     life = base(YEAR)
     assert len(life.points) >= YEAR.points_min
     dice = random.Random(f"year {chunk}")
-    passed = 0.0
-    for number in dice.sample(range(len(life.points)), YEARS_OF_A_CHUNK):
+    passed, years = 0.0, count(YEARS_OF_A_CHUNK, 1)
+    for number in dice.sample(range(len(life.points)), years):
         passed += died(life, number).seconds
-    assert passed >= YEARS_OF_A_CHUNK * _YEAR_SECONDS
+    assert passed >= years * _YEAR_SECONDS
     print(f"year: {passed / _YEAR_SECONDS:.1f} simulated years")
 
 
@@ -283,13 +281,12 @@ class SegmentedStore(WatchedStore):
         self.tracing = Tracing(segment_events=16, segments_kept=1_000)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("scenario", [FAILING, QUEUE, CHANGING, STOPPING], ids=lambda each: each.name)
 def test_segments_fit_together_and_each_can_be_judged_alone_whenever_the_process_died(scenario: Scenario) -> None:
     """FORMAL A1: a segment begins with all registers, in the transaction that has filled the one before."""
     life = base(scenario, store_class=SegmentedStore)
     most = 0
-    for number in range(3, len(life.points), 11):
+    for number in share(range(3, len(life.points), 11), 3):
         evidence = died(life, number).evidence
         assert evidence is not None
         segments = evidence.trace.split(b'{"trace"')[1:]
@@ -372,7 +369,6 @@ BUGS: Final = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("bug", BUGS)
 def test_a_bug_that_only_a_crash_shows_is_found(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """FORMAL D3: put in a bug; without a crash nothing is wrong, and the enumeration finds it."""
@@ -385,7 +381,6 @@ def test_a_bug_that_only_a_crash_shows_is_found(bug: str, monkeypatch: pytest.Mo
     assert caught
 
 
-@pytest.mark.slow
 def test_a_bug_that_only_two_crashes_show_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """SPEC 3.7: the brake on crash loops takes hold from the second interruption in a row on."""
     forget_the_brake(monkeypatch)

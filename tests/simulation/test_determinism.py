@@ -78,7 +78,6 @@ def test_two_seeds_are_two_histories() -> None:
     assert len({fingerprint(seed) for seed in SEEDS}) == len(SEEDS)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("hash_seed", ["0", "1"])
 def test_hash_seeds_change_nothing(hash_seed: str, libraries: Path) -> None:
     """No set or dict of anything decides what happens."""
@@ -86,7 +85,7 @@ def test_hash_seeds_change_nothing(hash_seed: str, libraries: Path) -> None:
     assert fingerprints(sys.executable, libraries, PYTHONHASHSEED=hash_seed) == expected
 
 
-@pytest.mark.slow
+@pytest.mark.system
 def test_python_versions_change_nothing(libraries: Path) -> None:
     """The simulated host starts tasks non-eagerly, and the dice are duly's own."""
     if not (others := interpreters()):

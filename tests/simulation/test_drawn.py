@@ -3,15 +3,15 @@
 import pytest
 from hypothesis import HealthCheck, find, given, settings
 
+from tests.counts import count
 from tests.simulation.executor import check, execute
 from tests.simulation.histories import Declared, Doing, History, Initialize, Pass, Step
 from tests.simulation.strategies import histories
 from tests.simulation.test_harness import lose_retries
 
 
-@pytest.mark.slow
 @given(history=histories())
-@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=count(150, 30), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 def test_drawn_histories(history: History) -> None:
     """FORMAL D4: hypothesis generates, the simulator executes, the oracles judge; a failure prints a test to paste."""
     check(history)

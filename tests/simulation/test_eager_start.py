@@ -21,6 +21,7 @@ import pytest
 
 from duly.engine.host import system_host
 from duly.testing import SimulatedHost
+from tests.counts import share
 from tests.simulation.crashes import Life, first_life, lived
 from tests.simulation.oracles import Evidence, Witness, judge, observed
 from tests.simulation.scenarios import BOOT, SCENARIOS, Scenario
@@ -71,12 +72,11 @@ def test_whatever_the_way_of_starting_the_same_tasks_start_at_the_same_instants(
     assert observed(eager.evidence) == observed(plain.evidence)
 
 
-@pytest.mark.slow
 @in_every_scenario
 def test_death_is_survived_whatever_the_way_of_starting(scenario: Scenario, way: str) -> None:
     """FORMAL D3: a sample of the crash points; which there are depends on the way of starting."""
     life = lived(beginning(scenario, way))
-    for number in range(0, len(life.points), -(-len(life.points) // DEATHS)):
+    for number in share(range(0, len(life.points), -(-len(life.points) // DEATHS)), 2):
         lived(life.dies_at(number))
 
 

@@ -175,7 +175,6 @@ MUTANTS: Sequence[Mutation] = (
 )
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
 def test_a_bug_that_is_put_in_is_found(mutant: Mutation, monkeypatch: pytest.MonkeyPatch) -> None:
     """FORMAL D3: the harness is worth what it catches; each of these within a few hundred seeds."""

@@ -8,6 +8,7 @@ from collections import Counter
 
 import pytest
 
+from tests.counts import share
 from tests.simulation.executor import SimulationError, check, execute
 from tests.simulation.generation import history_of, year_of
 from tests.simulation.histories import History
@@ -25,23 +26,14 @@ SECONDS_OF_A_YEAR = 365 * 86_400
 
 
 def test_the_simulation_is_as_large_as_promised() -> None:
-    """At least 3,000 seeded histories and 8 simulated years in every run of the suite."""
+    """At least 3,000 seeded histories and 8 simulated years in every run of all tests."""
     assert len(WATCHED) + sum(map(len, BATCHES)) >= 3_000
     assert len(YEARS) >= 8  # each of them is one at least, which its test asserts
 
 
-@pytest.mark.parametrize("seeds", BATCHES[:2], ids=str)
-def test_a_few_histories(seeds: range) -> None:
-    """FORMAL D4: whatever happened, all oracles agree with what came of it."""
-    for seed in seeds:
-        check_seed(seed)
-    record("simulation, seeded histories", histories=len(seeds))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seeds", BATCHES[2:], ids=str)
+@pytest.mark.parametrize("seeds", share(BATCHES, 12), ids=str)
 def test_many_histories(seeds: range) -> None:
-    """FORMAL D4: the same, for the rest of them."""
+    """FORMAL D4: whatever happened, all oracles agree with what came of it."""
     for seed in seeds:
         check_seed(seed)
     record("simulation, seeded histories", histories=len(seeds))
@@ -58,8 +50,7 @@ def test_every_cause_transition_error_and_fault_is_reached() -> None:
     record("simulation, seeded histories", histories=len(WATCHED))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", YEARS)
+@pytest.mark.parametrize("seed", share(YEARS, 2))
 def test_a_year(seed: int) -> None:
     """At least eight simulated years; these are nine, each with its crashes, clock changes and steps."""
     result = check(year_of(seed))

@@ -24,8 +24,6 @@ EXPECTED: dict[str, Any] = json.loads((FIXTURES / "expected.json").read_text())
 STORES: dict[str, dict[str, Any]] = EXPECTED["stores"]
 TRACED = [name for name, expected in STORES.items() if expected["properties"]]
 
-pytestmark = pytest.mark.program
-
 
 @pytest.fixture
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Path:

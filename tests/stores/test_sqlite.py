@@ -729,7 +729,6 @@ async def test_a_full_disk_while_running_is_told_once_and_so_is_its_end(
 # --- other programs --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 async def test_a_foreign_writer_that_holds_a_lock_is_a_fault_that_passes(
     host: SimulatedHost, work: Workload, store: Path
 ) -> None:

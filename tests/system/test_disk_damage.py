@@ -20,6 +20,7 @@ import duly
 from duly.events import Event, StoreFault, TaskRunStarted
 from duly.stores.sqlite import schema
 from duly.testing import SimulatedHost
+from tests.counts import count, share
 from tests.spec.workload import Registration
 from tests.stores.helpers import change, contents, integrity
 from tests.system.record import record
@@ -99,7 +100,6 @@ def flipped(content: bytes, position: int, bit: int) -> bytes:
     return bytes(damaged)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("where", ["header", "first page", "anywhere", "rows of tasks and states"])
 def test_a_flipped_bit_is_refused_or_survived_and_never_a_surprise(tmp_path: Path, sound: bytes, where: str) -> None:
     """SPEC 5.5: a hundred and fifty bits of each region, one at a time, in a file of some ninety thousand bytes."""
@@ -114,7 +114,8 @@ def test_a_flipped_bit_is_refused_or_survived_and_never_a_surprise(tmp_path: Pat
     places = [start + offset for needle in needles for start in _finds(sound, needle) for offset in range(12)]
     outcomes: Counter[str] = Counter()
     store = tmp_path / "state.db"
-    for _ in range(FLIPS):
+    flips = count(FLIPS, 50)
+    for _ in range(flips):
         for file in tmp_path.iterdir():
             file.unlink()
         position, bit = regions[where](), dice.randrange(8)
@@ -124,7 +125,7 @@ def test_a_flipped_bit_is_refused_or_survived_and_never_a_surprise(tmp_path: Pat
         except BaseException as error:
             error.add_note(f"bit {bit} of byte {position}")
             raise
-    record("disk, flipped bits", flips=FLIPS, **outcomes)
+    record("disk, flipped bits", flips=flips, **outcomes)
     assert outcomes["refused"], outcomes
 
 
@@ -136,12 +137,12 @@ def _finds(content: bytes, needle: bytes) -> list[int]:
     return found
 
 
-@pytest.mark.slow
 def test_a_file_cut_at_any_length_is_refused_and_stays_as_it_is(tmp_path: Path, sound: bytes) -> None:
     """SPEC 5.5: at each page, and inside pages; a file of no bytes is a first start-up."""
     store = tmp_path / "state.db"
     dice = random.Random(0)
-    lengths = [*range(4096, len(sound), 4096), *(dice.randrange(1, len(sound)) for _ in range(30)), 1, 15, 16, 99, 511]
+    every = [*range(4096, len(sound), 4096), *(dice.randrange(1, len(sound)) for _ in range(30)), 1, 15, 16, 99, 511]
+    lengths = share(every, 20)
     outcomes: Counter[str] = Counter()
     for length in lengths:
         for file in tmp_path.iterdir():

@@ -6,6 +6,7 @@ import pytest
 
 from duly.events import StoreFault, StoreRecovered
 from tests.conftest import require
+from tests.counts import share
 from tests.system.disk_errors import BrokenDisk, run
 from tests.system.record import record
 
@@ -18,7 +19,6 @@ def quiet(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL, logger="duly")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize(
     ("persistent", "full"),
@@ -36,7 +36,7 @@ def test_an_error_at_every_single_operation_is_typed_or_reported_and_nothing_is_
     clean = BrokenDisk(None, persistent)
     expected = sorted(run(clean, monkeypatch).begun)
     refused = faults = 0
-    points = range(1 + part, clean.operations + 1, PARTS)
+    points = share(range(1 + part, clean.operations + 1, PARTS), 12)
     for fails_at in points:
         disk = BrokenDisk(fails_at, persistent, full)
         life = run(disk, monkeypatch)

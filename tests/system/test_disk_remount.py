@@ -62,7 +62,7 @@ def disk(tmp_path: Path) -> Disk:
     return disk
 
 
-@pytest.mark.slow
+@pytest.mark.system
 def test_a_file_system_that_turns_read_only_in_the_middle_is_reported_and_loses_nothing(
     disk: Disk, tmp_path: Path
 ) -> None:

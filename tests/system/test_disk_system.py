@@ -49,7 +49,7 @@ INJECTED = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.system
 @pytest.mark.parametrize("fault", INJECTED)
 def test_a_system_call_that_fails_is_reported_and_retried_and_nothing_is_lost(store: Path, fault: str) -> None:
     """SPEC 4.5, 4.6: the loop lives, each run is recorded once, and store, trace and checker agree afterwards."""
@@ -65,7 +65,7 @@ def test_a_system_call_that_fails_is_reported_and_retried_and_nothing_is_lost(st
     record("disk, injected errors", runs=len(fold.starts), faults=heard.count("StoreFault"))
 
 
-@pytest.mark.slow
+@pytest.mark.system
 def test_a_disk_as_slow_as_a_bad_network_delays_starts_and_stops_nobody(store: Path) -> None:
     """SPEC 4.6, 3.9: a third of a second for each synchronisation; the event loop does not wait for it."""
     said = run(store, 4, 60, *injecting("fdatasync:delay_enter=300000"))
@@ -78,7 +78,7 @@ def test_a_disk_as_slow_as_a_bad_network_delays_starts_and_stops_nobody(store: P
     record("disk, slow", runs=len(fold.starts), longest_pause_ms=round(1000 * said[-1][1]))
 
 
-@pytest.mark.slow
+@pytest.mark.system
 @pytest.mark.parametrize("room", [0, 4096, 40_000, 60_000, 90_000])
 def test_a_process_with_a_file_size_limit_refuses_or_reports_and_leaves_a_sound_store(store: Path, room: int) -> None:
     """RLIMIT_FSIZE at the start (little room) and in the middle (some): SPEC 4.5, 4.6; the kernel refuses."""
@@ -231,7 +231,6 @@ _HOLD = (
 )
 
 
-@pytest.mark.slow
 async def test_a_foreign_process_that_holds_the_database_at_start_in_the_middle_and_at_stop(
     store: Path, host: SimulatedHost, work: Workload
 ) -> None:
@@ -275,7 +274,7 @@ def _holding(store: Path) -> Iterator[subprocess.Popen[bytes]]:
         foreigner.stdout.close()
 
 
-@pytest.mark.slow
+@pytest.mark.system
 def test_a_dead_holders_store_is_free_although_its_process_number_lives_again(store: Path) -> None:
     """SPEC 5.7: the very number, given by the kernel to a stranger, keeps nobody out; a living holder does."""
     with Child("hold", store) as holder:

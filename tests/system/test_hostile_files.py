@@ -65,7 +65,6 @@ def test_what_duly_creates_is_private_whatever_the_umask(tmp_path: Path, umask: 
     record("hostile, files", checks=4)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "statement"),
     [
@@ -100,7 +99,6 @@ registrations = [("a", "0 0 1 1 *", nothing, timedelta(minutes=1))]
 """
 
 
-@pytest.mark.slow
 def test_a_target_in_the_hands_of_others_is_used_with_a_warning(tmp_path: Path) -> None:
     """Decided in SECURITY.md: warn, once, on standard error; the output for programs stays clean."""
     target = tmp_path / "tasks.py"
@@ -122,7 +120,6 @@ def test_a_target_in_the_hands_of_others_is_used_with_a_warning(tmp_path: Path) 
     record("hostile, files", checks=checks)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("how", ["of another user", "that everybody may write"])
 def test_a_store_in_the_hands_of_others_is_used_with_a_warning(tmp_path: Path, how: str) -> None:
     """Decided in SECURITY.md: the same for a store, by whoever runs a scheduler on it; its mode stays as it is."""

@@ -147,7 +147,6 @@ def _target(folder: Path, names: list[str]) -> str:
     return "tasks.py"
 
 
-@pytest.mark.slow
 async def test_every_command_shows_hostile_names_without_being_moved_by_them(tmp_path: Path) -> None:
     """Nothing reaches the terminal that could act on it; as JSON they are equal to what was declared."""
     store, names = str(tmp_path / "store.db"), list(NAMES.values())

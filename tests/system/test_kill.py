@@ -54,7 +54,7 @@ def verify(store: Path) -> None:
     assert verdicts["ended"], verdicts
 
 
-@pytest.mark.slow
+@pytest.mark.chaos
 @pytest.mark.parametrize("part", range(5))
 def test_killed_at_random_instants_nothing_durable_is_lost_and_nothing_runs_twice(
     nursery: Nursery, tmp_path: Path, part: int
@@ -73,7 +73,7 @@ def test_killed_at_random_instants_nothing_durable_is_lost_and_nothing_runs_twic
     assert counts["stretches"] > SIDE_BY_SIDE
 
 
-@pytest.mark.slow
+@pytest.mark.chaos
 def test_killed_on_a_clock_that_libfaketime_makes_fast_it_keeps_its_promises_all_the_same(tmp_path: Path) -> None:
     """The same on the host's own clock and in interpreters of their own: what the seam promises, the system does."""
     require("faketime", "apt-get install faketime")

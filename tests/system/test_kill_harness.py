@@ -15,7 +15,7 @@ from tests.system.fold import compare, look_into
 from tests.system.kill_chain import Chain, Nursery, Witness
 
 
-@pytest.mark.slow
+@pytest.mark.chaos
 def test_a_store_that_acknowledges_too_early_is_found_out_by_the_witness(tmp_path: Path) -> None:
     """SPEC 3.9: with a store that forgets its last batch when the process dies, some death shows it."""
 

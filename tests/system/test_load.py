@@ -62,7 +62,7 @@ def judged(store: Path, *, clean: bool = True) -> Report:
     return report
 
 
-@pytest.mark.slow
+@pytest.mark.system
 def test_ten_thousand_tasks_due_at_once_with_slow_callbacks_and_a_cap(tmp_path: Path) -> None:
     """SPEC 3.10: never more than max_concurrency at once, each of them once, none lost, on the loop and in threads."""
     outcome = Outcome(tmp_path, "crowd").ended_well()
@@ -79,7 +79,7 @@ def test_ten_thousand_tasks_due_at_once_with_slow_callbacks_and_a_cap(tmp_path: 
     record("load, due at once", tasks=10_000, runs=sum(runs.values()), most_at_once=told["peak"])
 
 
-@pytest.mark.slow
+@pytest.mark.real_time
 def test_callbacks_without_manners_fail_alone(tmp_path: Path) -> None:
     """SPEC 3.10, 3.11, 4.2, 4.3: BaseExceptions, swallowed cancellation, spawned tasks, calls from the inside."""
     outcome = Outcome(tmp_path, "bad_manners").ended_well()
@@ -100,7 +100,7 @@ def test_callbacks_without_manners_fail_alone(tmp_path: Path) -> None:
     record("load, callbacks without manners", callbacks=len(results))
 
 
-@pytest.mark.slow
+@pytest.mark.real_time
 def test_a_start_that_a_blocked_loop_delayed_is_told(tmp_path: Path) -> None:
     """000 R1: TaskStartDelayed names the task that had to wait, and by how much."""
     outcome = Outcome(tmp_path, "late_by_a_blocked_loop").ended_well()
@@ -114,7 +114,7 @@ def test_a_start_that_a_blocked_loop_delayed_is_told(tmp_path: Path) -> None:
     record("load, callbacks without manners", callbacks=2)
 
 
-@pytest.mark.slow
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("program", "code", "names", "interrupted"),
     [
@@ -137,7 +137,7 @@ def test_a_callback_that_never_ends_exits_or_forks_leaves_a_store_that_goes_on(
     record("load, callbacks without manners", callbacks=len(names))
 
 
-@pytest.mark.slow
+@pytest.mark.system
 async def test_a_thousand_initialize_and_stop_calls_racing(tmp_path: Path) -> None:
     """SPEC 4.2, 4.3: all return, in an order that a trace can tell; the last one decides; nothing is left behind."""
     dice = random.Random(6)

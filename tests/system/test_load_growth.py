@@ -46,7 +46,7 @@ def _does_not_grow(samples: list[Sample]) -> None:
     assert all(sample.log_bytes <= LOG_BYTES_MAX for sample in samples)
 
 
-@pytest.mark.slow
+@pytest.mark.system
 def test_fifty_thousand_runs_leave_nothing_behind(tmp_path: Path) -> None:
     """Bounded history, and no growth of memory, objects, threads, file handles, store or log."""
     samples = _lived(tmp_path, RUNS, 20)

@@ -34,7 +34,7 @@ def _those_that_can(harm: str, found: list[Point]) -> list[Point]:
     return [point for point in found if harm == "killed" or point.call not in points.NEVER_FAIL]
 
 
-@pytest.mark.slow
+@pytest.mark.chaos
 @pytest.mark.parametrize(
     ("harm", "beginning"),
     [

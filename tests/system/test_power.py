@@ -31,7 +31,6 @@ def extent(recording: list[Step]) -> dict[str, int]:
     }
 
 
-@pytest.mark.slow
 def test_every_power_cut_of_a_simulated_scheduler_keeps_all_that_was_acknowledged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -44,7 +43,6 @@ def test_every_power_cut_of_a_simulated_scheduler_keeps_all_that_was_acknowledge
     assert counts["whole"] == counts["cuts"] >= 1_000, counts
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("synchronous", ["OFF", "NORMAL"])
 def test_the_same_harness_finds_what_less_synchronisation_loses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, synchronous: str
@@ -58,7 +56,7 @@ def test_the_same_harness_finds_what_less_synchronisation_loses(
     assert counts["lost"], counts
 
 
-@pytest.mark.slow
+@pytest.mark.chaos
 def test_every_power_cut_of_the_real_program_keeps_all_that_was_acknowledged(tmp_path: Path) -> None:
     """SPEC 3.9, 7.6: a recording of the killed program's own system calls, rebuilt at every step."""
     require("strace", "apt-get install strace")
@@ -71,7 +69,7 @@ def test_every_power_cut_of_the_real_program_keeps_all_that_was_acknowledged(tmp
     assert counts["whole"] == counts["cuts"] >= 1_000, counts
 
 
-@pytest.mark.slow
+@pytest.mark.chaos
 @pytest.mark.parametrize("synchronous", ["OFF", "NORMAL"])
 def test_a_recording_of_the_real_program_with_less_synchronisation_shows_losses(
     tmp_path: Path, synchronous: str
