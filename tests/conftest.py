@@ -1,4 +1,4 @@
-"""What all tests share: how hypothesis searches, a store with a host and work, and what a missing component means."""
+"""What all tests share: counts, repeats, hypothesis, a store with a host, and what a missing component means."""
 
 import importlib.util
 import os
@@ -10,9 +10,12 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from _pytest.runner import runtestprotocol
 from hypothesis import HealthCheck, settings
 
 from duly.testing import SimulatedHost
+from tests import counts
+from tests.compute import PATIENCE_IS_OVER, REPEATS_MAX, Compute
 from tests.spec.workload import Workload
 
 # The same examples on every run and every machine: a red build means that the code changed, not the dice.
@@ -27,6 +30,67 @@ settings.load_profile("ci")  # `--hypothesis-profile=soak` comes after this, and
 # programs it starts. Tests that press Ctrl-C in a program mean one that was started from a prompt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_report_header() -> str:
+    """Say how much of the large counts this run takes."""
+    return counts.described()
+
+
+# --- repeats ---------------------------------------------------------------------------------------------------------
+
+REPEATED = "repeated"
+_was_late = pytest.StashKey[bool]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    """Remember whether a test failed because its patience was over."""
+    if call.excinfo is not None and call.excinfo.errisinstance(PATIENCE_IS_OVER):
+        item.stash[_was_late] = True
+    return (yield)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool:
+    """Run a test; again if it was not in time and the machine gave it no compute, which `tests/compute.py` explains.
+
+    Fixtures are made anew for a repeat. A test that fails for any other reason is never repeated.
+    """
+    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    on_the_machine = any(item.get_closest_marker(name) for name in ("chaos", "real_time", "system"))
+    reports: list[pytest.TestReport] = []
+    for repeat in range(REPEATS_MAX + 1):
+        item.stash[_was_late] = False
+        compute = Compute(with_thread=on_the_machine).begin()
+        reports = runtestprotocol(item, nextitem=nextitem, log=False)
+        compute.end()
+        if repeat == REPEATS_MAX or not (item.stash[_was_late] and compute.was_short):
+            break
+        item.user_properties.append((REPEATED, str(compute)))
+    for report in reports:
+        item.ihook.pytest_runtest_logreport(report=report)
+    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    return True
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Name the tests that were repeated, and why: a machine that is always too busy should be known."""
+    repeated = {
+        (report.nodeid, number): why
+        for reports in terminalreporter.stats.values()
+        for report in reports
+        if isinstance(report, pytest.TestReport)
+        for number, (name, why) in enumerate(report.user_properties)
+        if name == REPEATED
+    }
+    if repeated:
+        terminalreporter.section("repeated, because the machine gave no compute")
+        for (nodeid, _), why in repeated.items():
+            terminalreporter.write_line(f"{nodeid}: {why}")
+
+
+# --- fixtures --------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -60,7 +60,7 @@ def _through(folder: Path, zone: str, turn: int, *, frozen: bool) -> tuple[int, 
         last = {name: pattern.occurrences(zone, begins, seen) for name, pattern in PATTERNS.items()}
         for name, occurrences in last.items():
             if occurrences:
-                process.wait_for_begin(name, lambda now, due=occurrences[-1]: now >= due)  # type: ignore[misc]
+                process.wait_for_start(name, lambda at, due=occurrences[-1]: at >= due)  # type: ignore[misc]
         stopped_at = process.stop()
         judged = judge(setup.store, process)
     served_in_all = 0
@@ -75,10 +75,10 @@ def _through(folder: Path, zone: str, turn: int, *, frozen: bool) -> tuple[int, 
     return len(judged.report.verdicts), served_in_all
 
 
-@pytest.mark.slow
+@pytest.mark.real_time
 @pytest.mark.parametrize("frozen", [False, True], ids=["awake", "frozen for six hours"])
 def test_both_transitions_of_a_year_in_five_zones(tmp_path: Path, frozen: bool) -> None:
-    """SPEC 2.2, 2.3, 3.2: skipped minutes do not exist, repeated ones are served once; also by one start for many."""
+    """SPEC 2.2, 2.3, 3.2: skipped minutes do not exist, repeated ones are served once, even by one start for many."""
     turns = [(zone, turn) for zone in ZONES for turn in transitions(zone)]
     assert len(turns) == 2 * len(ZONES)
     scenarios: list[Callable[[], tuple[int, int]]] = [
@@ -93,7 +93,7 @@ def test_both_transitions_of_a_year_in_five_zones(tmp_path: Path, frozen: bool) 
     )
 
 
-@pytest.mark.slow
+@pytest.mark.real_time
 def test_a_host_that_moves_between_starts_goes_on_in_the_new_zone(tmp_path: Path) -> None:
     """SPEC 2.1: HostZoneChanged is told, and noon is the new zone's noon, from Berlin to New York to Tokyo and back."""
     noon, hourly = Daily((0,), (12,)), Daily((30,))
@@ -109,7 +109,7 @@ def test_a_host_that_moves_between_starts_goes_on_in_the_new_zone(tmp_path: Path
     judged = None
     for zone, begins, due in lives:
         with Process(Setup(store, witness, jobs, begins=begins, zone=zone)) as process:
-            process.wait_for_begin("noon", lambda now, due=due: now >= due)  # type: ignore[misc]
+            process.wait_for_start("noon", lambda at, due=due: at >= due)  # type: ignore[misc]
             process.stop()
             judged = judge(store, process)
     assert judged is not None

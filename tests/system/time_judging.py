@@ -16,7 +16,8 @@ from duly.formal.checking import Report, check
 from duly.formal.reader import events
 from duly.formal.trace import RE, RS
 from duly.stores.sqlite.trace import export
-from tests.system.time_program import Process
+from tests.compute import PATIENCE_IS_OVER
+from tests.system.time_program import Process, no_overlap
 
 MINUTE = 60_000_000
 HOUR = 60 * MINUTE
@@ -86,22 +87,10 @@ def judge(store: str | Path, process: Process, *, boots: int = 1) -> Judgement:
     testimony = process.testimony()
     begun = Counter(name for word, name, *_ in testimony if word == "begin")
     assert begun == {name: len(found) for name, found in starts.items()}, "the witness saw other runs than the trace"
-    no_overlap(testimony)
+    under_way = no_overlap(testimony)
+    assert not under_way, f"{sorted(under_way)} never ended, and yet the scheduler stopped"
     assert not [fact for fact in testimony if fact[:2] in (["event", "StoreFault"], ["event", "PropertyViolated"])]
     return Judgement(report, dict(starts), dict(ends), testimony)
-
-
-def no_overlap(testimony: Sequence[Any]) -> None:
-    """Each task's callbacks begin and end in turn."""
-    under_way: dict[str, int] = {}
-    for word, *facts in testimony:
-        if word == "begin":
-            name, number, _ = facts
-            assert name not in under_way, f"{name} began run {number} while run {under_way[name]} went on"
-            under_way[name] = number
-        elif word == "end":
-            assert under_way.pop(facts[0]) == facts[1]
-    assert not under_way, f"{sorted(under_way)} never ended, and yet the scheduler stopped"
 
 
 def served_once(starts: Sequence[RS], occurrences: Sequence[int]) -> dict[int, int]:
@@ -122,6 +111,13 @@ def served_once(starts: Sequence[RS], occurrences: Sequence[int]) -> dict[int, i
 
 
 def side_by_side(scenarios: Sequence[Callable[[], T]]) -> list[T]:
-    """Scenarios that mostly wait, each with a process of its own, at the same time; the first that fails is raised."""
+    """Scenarios that mostly wait, each with a process of its own, at the same time.
+
+    Of those that fail one is raised, and what is wrong comes before what was only too late.
+    """
     with ThreadPoolExecutor(len(scenarios)) as threads:
-        return [future.result() for future in [threads.submit(scenario) for scenario in scenarios]]
+        futures = [threads.submit(scenario) for scenario in scenarios]
+    errors = [error for future in futures if (error := future.exception()) is not None]
+    for error in sorted(errors, key=lambda error: isinstance(error, PATIENCE_IS_OVER)):
+        raise error
+    return [future.result() for future in futures]

@@ -3,6 +3,10 @@
 Run as a module this is that program: `python -m tests.system.time_program SETUP`, where SETUP is the JSON of a `Setup`.
 `Process` starts it, freezes it, steps its clock and stops it. The witness is a file that callbacks append to, line by
 line and without any of duly's code: it knows what the trace cannot.
+
+When a test waits for a start, it waits for the durable record of one, and asks for the instant that the scheduler has
+stamped it with. A callback's own reading of the clock is later than that, at 3,600x by minutes if the machine is busy,
+and says nothing about what the start has served.
 """
 
 import asyncio
@@ -12,10 +16,12 @@ import json
 import os
 import select
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
@@ -24,11 +30,15 @@ from typing import Any, Final
 import duly
 from duly.clock import Clock, SystemClock
 from duly.events import ClockJumped, Event, HostZoneChanged, PropertyViolated, StoreFault, TaskInterrupted
+from tests.compute import NotInTimeError
 from tests.programs import ROOT, environment
 from tests.system.time_clock import AcceleratedClock
 
 PATIENCE_SECONDS: Final = 90.0
-"""How long a test waits before it calls that a failure; only a hang comes near it."""
+"""How long a test waits before it calls that a failure; only a hang comes near it, or a machine without compute."""
+
+POLLS_MIN: Final = 3
+"""A scheduler that woke up this often at instants at which a start was owed, and has none on record, has lost it."""
 
 _TOLD = (ClockJumped, HostZoneChanged, PropertyViolated, StoreFault, TaskInterrupted)
 
@@ -166,14 +176,17 @@ class Process:
         self.setup = setup
         self._stepped = 0.0
         self._heard = b""
-        self._process = subprocess.Popen(
-            [sys.executable, "-u", "-m", "tests.system.time_program", json.dumps(dataclasses.asdict(setup))],
-            cwd=ROOT,
-            env=environment(**{"TZ": setup.zone, **(extra or {})}),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
+        self._errors = Path(f"{setup.witness}.errors")
+        # Not a pipe: nobody reads it meanwhile, and a process that has filled it up stands still.
+        with self._errors.open("ab") as errors:
+            self._process = subprocess.Popen(
+                [sys.executable, "-u", "-m", "tests.system.time_program", json.dumps(dataclasses.asdict(setup))],
+                cwd=ROOT,
+                env=environment(**{"TZ": setup.zone, **(extra or {})}),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+            )
 
     def __enter__(self) -> "Process":
         try:
@@ -192,7 +205,7 @@ class Process:
         if self._process.poll() is None:
             self._process.kill()  # also ends one that is stopped
         self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
+        for pipe in (self._process.stdin, self._process.stdout):
             assert pipe is not None
             with contextlib.suppress(BrokenPipeError):
                 pipe.close()
@@ -203,9 +216,10 @@ class Process:
         while b"\n" not in self._heard:
             ready, _, _ = select.select([self._process.stdout], [], [], max(0.0, until - time.monotonic()))
             piece = os.read(self._process.stdout.fileno(), 4096) if ready else b""
+            if not ready:
+                raise NotInTimeError(f"waited for {word!r}; the process is silent")
             if not piece:
-                state = "is silent" if not ready else f"ended: {self._complaint()}"
-                raise AssertionError(f"waited for {word!r}; the process {state}")
+                raise AssertionError(f"waited for {word!r}; the process ended: {self._complaint()}")
             self._heard += piece
         line, _, self._heard = self._heard.partition(b"\n")
         said, _, rest = line.decode().partition(" ")
@@ -213,8 +227,7 @@ class Process:
         return rest
 
     def _complaint(self) -> str:
-        assert self._process.stderr is not None
-        return self._process.stderr.read().decode()
+        return self._errors.read_text()[-4000:]
 
     def _tell(self, line: str) -> None:
         assert self._process.stdin is not None
@@ -222,7 +235,7 @@ class Process:
         self._process.stdin.flush()
 
     def now(self) -> int:
-        """What its wall clock shows, also while it is frozen; without steps that its callbacks made."""
+        """What its wall clock shows, even while it is frozen; without steps that its callbacks made."""
         passed = (time.monotonic() - self._origin) * self.setup.factor
         return self.setup.begins + int((passed + self._stepped) * 1_000_000)
 
@@ -261,17 +274,63 @@ class Process:
             return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith(b"\n")]
         return []
 
-    def wait_for_begin(self, name: str, where: Callable[[int], bool], *, after: int = 0, count: int = 1) -> None:
-        """Wait until callbacks begin at readings of the clock that fit, past so many lines of the witness."""
-        until = time.monotonic() + PATIENCE_SECONDS
-        while time.monotonic() < until:
-            begun = [facts[2] for word, *facts in self.testimony()[after:] if word == "begin" and facts[0] == name]
-            if sum(map(where, begun)) >= count:
+    def trace(self) -> list[list[Any]]:
+        """The rows of its trace that are durable so far, each with its letters, number and instant."""
+        with (
+            contextlib.suppress(sqlite3.OperationalError),  # there is no store yet
+            closing(sqlite3.connect(f"file:{self.setup.store}?mode=ro", uri=True)) as connection,
+        ):
+            return [json.loads(line) for (line,) in connection.execute("SELECT line FROM trace ORDER BY seq")]
+        return []
+
+    def wait_for_begin(self, name: str) -> None:
+        """Wait until a callback of a task has begun, whatever the clock shows: a start may be durable long before."""
+        give_up_at = time.monotonic() + PATIENCE_SECONDS
+        while not any(fact[:2] == ["begin", name] for fact in self.testimony()):
+            if time.monotonic() > give_up_at:
+                raise NotInTimeError(f"no callback of {name!r} has begun")
+            time.sleep(0.01)
+
+    def wait_for_start(
+        self, name: str, where: Callable[[int], bool], *, after: int = 0, count: int = 1, until: int | None = None
+    ) -> None:
+        """Wait until so many starts of a task are durable whose instants fit, with numbers in the trace above `after`.
+
+        `until` is the reading of its clock from which on there can be no more of them.
+        """
+        give_up_at = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            is_over = time.monotonic() > give_up_at or (until is not None and self.now() > until)
+            rows = [row for row in self.trace() if row[1] > after]
+            started = sum(row[0] == "RS" and row[3] == name and where(row[2]) for row in rows)
+            if started >= count:
                 return
             if self._process.poll() is not None:
                 raise AssertionError(f"the process ended: {self._complaint()}")
+            if is_over:
+                break
             time.sleep(0.02)
-        raise AssertionError(f"{name} did not begin as it should; the witness ends with {self.testimony()[-5:]}")
+        testimony = self.testimony()
+        under_way = no_overlap(testimony)
+        polls = sum(row[0] == "WK" and where(row[2]) for row in rows)
+        what = f"{started} of {count} starts of {name!r} that were waited for; {polls} polls at such instants"
+        # A wrong fact is one on a busy machine as well: it was awake, nothing was in the way, and it did not start.
+        assert started or polls < POLLS_MIN or name in under_way, f"lost: {what}"
+        raise NotInTimeError(f"{what}; the witness ends with {testimony[-5:]}")
+
+    def wait_for_step(self, seconds: float, *, after: int) -> int:
+        """Wait until it has noticed a step of about so many seconds; returns the number of that row in the trace.
+
+        The readings of two clocks lie a moment apart, which a fast clock stretches: a fifth of the step is allowed.
+        """
+        give_up_at = time.monotonic() + PATIENCE_SECONDS
+        while time.monotonic() < give_up_at:
+            for row in self.trace():
+                if row[0] == "CK" and row[1] > after and abs(row[2] - row[3] - 1e6 * seconds) < 0.2e6 * abs(seconds):
+                    return int(row[1])
+            time.sleep(0.02)
+        noticed = [(row[2] - row[3]) / 1e6 for row in self.trace() if row[0] == "CK" and row[1] > after]
+        raise NotInTimeError(f"a step of {seconds} s; it noticed {noticed}")
 
     def stop(self) -> int:
         """Stop its scheduler, and see it end well; returns what its clock showed."""
@@ -279,6 +338,19 @@ class Process:
         stopped_at = int(self._hear("stopped"))
         assert self._process.wait(PATIENCE_SECONDS) == 0, self._complaint()
         return stopped_at
+
+
+def no_overlap(testimony: Sequence[Any]) -> dict[str, int]:
+    """Each task's callbacks begin and end in turn; returns those that have begun and not ended, with their numbers."""
+    under_way: dict[str, int] = {}
+    for word, *facts in testimony:
+        if word == "begin":
+            name, number, _ = facts
+            assert name not in under_way, f"{name} began run {number} while run {under_way[name]} went on"
+            under_way[name] = number
+        elif word == "end":
+            assert under_way.pop(facts[0]) == facts[1]
+    return under_way
 
 
 def run(main: Coroutine[Any, Any, None]) -> None:
