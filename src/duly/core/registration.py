@@ -95,27 +95,30 @@ def snapshot(registrations: object) -> Sequence[object]:
 
 def read_registrations(items: Sequence[object]) -> Steps[Registrations]:
     """Check items left to right, each completely before the next; the first failure is raised (SPEC 1.4)."""
-    checked = Registrations()
-    known = _Known()
+    reader = _Reader()
     for begin in range(0, len(items), STEP_TASKS):
         some = items[begin : begin + STEP_TASKS]
-        if not known.take_together(some, checked):
+        if not reader.take_together(some):
             for index, item in enumerate(some, begin):
-                known.take(index, item, checked)
+                reader.take(index, item)
         yield
-    return checked
+    return reader.checked
 
 
-class _Known:
-    """What earlier items had: a million tasks have a million names, but few expressions, delays and callbacks."""
+class _Reader:
+    """The registrations read so far, and what they had.
+
+    A million tasks have a million names, but few expressions, delays and callbacks: each of those is checked once.
+    """
 
     def __init__(self) -> None:
+        self.checked = Registrations()
         self._names: set[str] = set()
         self._expressions: dict[str, CronExpression] = {}
         self._delays: dict[timedelta, Delay] = {}
         self._runs_on: dict[int, RunsOn] = {}
 
-    def take(self, index: int, item: object, checked: Registrations) -> None:
+    def take(self, index: int, item: object) -> None:
         """Check one item in every respect."""
         name, cron, callback, delay = _fields(index, item)
         if not name or "\0" in name or not _encodable(name):
@@ -138,9 +141,9 @@ class _Known:
         runs_on = self._runs_on.get(id(callback))
         if runs_on is None:
             runs_on = self._runs_on[id(callback)] = where_it_runs(callback)
-        checked.extend((name,), (expression,), (callback,), (runs_on,), (milliseconds,))
+        self.checked.extend((name,), (expression,), (callback,), (runs_on,), (milliseconds,))
 
-    def take_together(self, items: Sequence[Any], checked: Registrations) -> bool:
+    def take_together(self, items: Sequence[Any]) -> bool:
         """Check items column by column; False, and nothing is taken, if any item needs the check of `take`.
 
         It is enough for items with a good new name, and expression, callback and delay of earlier ones: nearly all of a
@@ -163,7 +166,7 @@ class _Known:
         except KeyError:
             return False
         self._names |= different
-        checked.extend(names, expressions, callbacks, runs_on, milliseconds)
+        self.checked.extend(names, expressions, callbacks, runs_on, milliseconds)
         return True
 
 
