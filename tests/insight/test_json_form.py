@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -32,6 +32,13 @@ class Part:
     ended_at: Instant | None = None
 
 
+class Pair(NamedTuple):
+    """A value that is a NamedTuple."""
+
+    first_at: Instant
+    failures: int
+
+
 @dataclass(frozen=True, slots=True)
 class Whole:
     """A value with a field of every type that has a JSON form."""
@@ -48,6 +55,7 @@ class Whole:
     store: Path
     part: Part
     parts: Sequence[Part]
+    pairs: tuple[Pair, ...]
     instants: tuple[Instant, ...]
     by_name: Mapping[str, Instant]
     facts: dict[str, Any]
@@ -69,6 +77,7 @@ def whole() -> Whole:
         store=Path("state.db"),
         part=Part(NOON),
         parts=[Part(NOON, NOON)],
+        pairs=(Pair(NOON, 1),),
         instants=(NOON,),
         by_name={"last_start": NOON},
         facts={"run_id": 7, "at": datetime(2024, 7, 1, tzinfo=UTC), "colours": [Colour.DARK_RED], "none": None},
@@ -93,6 +102,7 @@ def test_a_value_is_written_field_by_field() -> None:
         "store": "state.db",
         "part": {"startedAt": noon, "endedAt": None},
         "parts": [{"startedAt": noon, "endedAt": noon}],
+        "pairs": [{"firstAt": noon, "failures": 1}],
         "instants": [noon],
         "byName": {"last_start": noon},
         "facts": {"run_id": 7, "at": "2024-07-01T00:00:00+00:00", "colours": ["darkRed"], "none": None},

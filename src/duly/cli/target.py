@@ -22,13 +22,13 @@ from types import ModuleType
 from typing import Any, Final, NoReturn
 
 from duly.cli import signals
-from duly.cli.commands.check import examine
 from duly.cli.file_trust import warn_of_others
 from duly.cli.file_watch import Signature, signature
 from duly.cli.output import Exit, Failure, fail, failure_of, reason_of
 from duly.core.registration import Registration, read_registrations
 from duly.core.steps import finish
 from duly.errors import CronExpressionInvalidError, DulyError
+from duly.insight.cron_check import examine
 from duly.stores.sqlite.file import kind
 from duly.text import plain
 

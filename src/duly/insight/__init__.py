@@ -5,6 +5,7 @@ explanation   why a task ran, did not run, or ran late at a minute; evidence: wh
 plan          what initialize() would do with a store
 run           one run: how late, how long, what became of it
 zone_changes  where a zone changes its offset, and the minutes of an expression that it skips or repeats
+cron_check    whether a text is POSIX cron, what it says, and what to write instead
 cron_words    a cron expression in words
 words         times, durations and lists in words
 

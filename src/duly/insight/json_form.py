@@ -1,6 +1,6 @@
 """The JSON form of a value, derived from the names and types of its fields.
 
-A value is a frozen dataclass. Its JSON form is an object with one member per field, in the order of the fields:
+A value is a frozen dataclass, or a NamedTuple. Its JSON form is an object with one member per field, in their order:
 `last_poll_at` becomes `lastPollAt`, and `from_`, which Python cannot call `from`, becomes `from`. A field declared with
 `repr=False` is left out.
 
@@ -12,7 +12,7 @@ A value is a frozen dataclass. Its JSON form is an object with one member per fi
 | `datetime`                    | ISO 8601, in the zone that it has; without an offset if it has none       |
 | `CronExpression`, `Path`      | its text                                                                  |
 | an enumeration                | the value of the member                                                   |
-| a dataclass                   | an object                                                                 |
+| a dataclass, a NamedTuple     | an object                                                                 |
 | a sequence, a mapping         | a list, an object with the same keys                                      |
 
 Instants are integers when the program runs, so the types are read from the annotations, once for each class.
@@ -43,7 +43,7 @@ class _Member(NamedTuple):
 
 
 def json_form(value: object, zone: tzinfo) -> dict[str, Any]:
-    """The JSON form of a dataclass value; its instants are written with the offsets of a zone."""
+    """The JSON form of a value; its instants are written with the offsets of a zone."""
     return {member.key: member.convert(getattr(value, member.attribute), zone) for member in _members_of(type(value))}
 
 
@@ -52,15 +52,20 @@ _known: dict[type, tuple[_Member, ...]] = {}
 
 def _members_of(kind: type) -> tuple[_Member, ...]:
     if (members := _known.get(kind)) is None:
-        if not is_dataclass(kind):
-            raise TypeError(f"{kind.__name__} has no JSON form: it is not a dataclass")
         hints = get_type_hints(kind)
         members = _known[kind] = tuple(
-            _Member(wire_name(each.name), each.name, _conversion(hints[each.name]))
-            for each in fields(kind)
-            if each.repr
+            _Member(wire_name(name), name, _conversion(hints[name])) for name in _fields_of(kind)
         )
     return members
+
+
+def _fields_of(kind: type) -> Sequence[str]:
+    if is_dataclass(kind):
+        return [each.name for each in fields(kind) if each.repr]
+    if issubclass(kind, tuple) and hasattr(kind, "_fields"):
+        names: tuple[str, ...] = kind._fields
+        return names
+    raise TypeError(f"{kind.__name__} has no JSON form: it is neither a dataclass nor a NamedTuple")
 
 
 def _conversion(hint: Any) -> _Convert:
@@ -113,6 +118,8 @@ def _by_value(value: Any, zone: tzinfo) -> Any:
             return value.text
         case PurePath():
             return str(value)
+        case tuple() if hasattr(value, "_fields"):
+            return json_form(value, zone)
         case Mapping():
             return {key: _by_value(each, zone) for key, each in value.items()}
         case Sequence():

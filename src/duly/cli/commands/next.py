@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 import click
 from rich.text import Text
 
-from duly.cli.commands.check import Verdict, examine, pointed_at
+from duly.cli.caret import pointed_at
 from duly.cli.completion import complete_target, complete_zone
 from duly.cli.output import Exit, fail, json_option, print_json, say
 from duly.cli.target import TARGET_HELP, load_now, looks_like_target
@@ -18,6 +18,7 @@ from duly.cli.time_text import host_zone, now, parse_moment, zone_named
 from duly.core.cron import CronExpression
 from duly.core.moments import Instant, instant_of, zone_name
 from duly.errors import CronCalculationError
+from duly.insight.cron_check import CronCheck, examine
 from duly.insight.cron_words import in_words
 from duly.insight.json_form import json_form
 from duly.insight.words import ago, listed
@@ -107,19 +108,19 @@ def next_(expression_or_target: str, count: int, since: str, tz: str | None, mer
 
 
 def _expression(text: str) -> CronExpression:
-    verdict = examine(text)
-    return _refuse(verdict) if verdict.expression is None else verdict.expression
+    check = examine(text)
+    return _refuse(check) if check.parsed is None else check.parsed
 
 
-def _refuse(verdict: Verdict) -> NoReturn:
-    text = verdict.text
-    assert verdict.error is not None
-    hint = verdict.advice
+def _refuse(check: CronCheck) -> NoReturn:
+    text, error = check.expression, check.error
+    assert error is not None
+    hint = check.advice
     if not any(blank in text for blank in " \t") and not text.startswith("@"):
         hint = f"EXPR is one argument with five fields, quoted; TARGET is {TARGET_HELP}"
-    about = "expression" if verdict.error.field == "expression" else f"{verdict.error.field} field"
-    excerpt = "\n".join(pointed_at(text, verdict.error, "  "))
-    fail(f"not a POSIX cron expression: {about} {verdict.error.text}", hint, Exit.USAGE, excerpt)
+    about = "expression" if error.field == "expression" else f"{error.field} field"
+    excerpt = "\n".join(pointed_at(text, error.begin, error.end, "  "))
+    fail(f"not a POSIX cron expression: {about} {error.reason}", hint, Exit.USAGE, excerpt)
 
 
 def _show(found: Coming, at: Instant, told: str) -> None:
