@@ -1,4 +1,4 @@
-"""The shape of the package, held by tests: who imports whom, who may wait or roll dice, what is public.
+"""The shape of the package: which module imports which, which may wait or roll dice, what is public.
 
 The rules are the tables at the top. The checks are functions from a source text to violations, so that the
 last part can show each of them failing on a few lines that break its rule.
@@ -68,11 +68,11 @@ DOORS = {
     "chance": {"random", "secrets", "uuid"},
     "threads": {"threading", "_thread", "concurrent.futures", "multiprocessing", "asyncio.to_thread"},
 }  # fmt: skip
-# The same doors as methods of an object whose type the syntax does not tell.
+# Doors that are methods of an object whose type the syntax does not show.
 DOOR_METHODS = {"call_later": "time", "call_at": "time", "run_in_executor": "threads"}
 LOOP_GETTERS = {"get_running_loop", "get_event_loop", "new_event_loop"}
 
-# Who may go through a door, and why.
+# Which module may go through a door, and why.
 DOORKEEPERS: dict[tuple[str, str], str] = {
     ("clock.py", "time"): "it is the clock: everybody else asks it",
     ("engine/host.py", "chance"): "it draws the identifier of a scheduler; the simulated host counts instead",
@@ -296,11 +296,11 @@ def docstring_faults(module: Module) -> list[str]:
         return [module.violation(1, "the module does not introduce itself")]
     first, *rest = docstring.splitlines()
     if not first.endswith("."):
-        return [module.violation(1, f"the first line is no sentence: {first!r}")]
+        return [module.violation(1, f"the first line is not a sentence: {first!r}")]
     if re.search(r"[.!?]\s+[A-Z]", first):
         return [module.violation(1, f"the first line is more than one sentence: {first!r}")]
     if rest and rest[0]:
-        return [module.violation(2, "the first sentence goes on after its line")]
+        return [module.violation(2, "the first sentence is longer than its line")]
     return []
 
 
@@ -359,7 +359,7 @@ def classes(modules: Sequence[Module]) -> list[Class]:
 
 
 def bases_cut_off(modules: Sequence[Module]) -> list[str]:
-    """Classes whose base stands in a sibling module and is nobody else's: one class, cut in two."""
+    """Classes whose base stands in a sibling module and has no other subclass: one class, cut in two."""
     all_classes = {each.dotted: each for each in classes(modules)}
     subclasses = Counter(base for each in all_classes.values() for base in each.bases)
     return [
@@ -375,7 +375,7 @@ def bases_cut_off(modules: Sequence[Module]) -> list[str]:
 
 
 def _is_meant_for_subclasses(base: Class, all_classes: Mapping[str, Class]) -> bool:
-    """Protocols are written to be fulfilled, and errors to be told apart."""
+    """Whether a base is a protocol, which is written to be fulfilled, or an error, which is written to be caught."""
     names = {each.rpartition(".")[2] for each in base.bases}
     return (
         bool(names & {"Protocol", "ABC"})
@@ -435,7 +435,7 @@ def test_no_readable_private_outlives_its_reason(path: str, name: str) -> None:
 
 
 def test_no_class_is_cut_in_two_by_inheritance() -> None:
-    """A base class that one sibling module needs, and nobody else, makes a file shorter and the class longer."""
+    """A base class for one subclass in a sibling module makes the file shorter and the class longer."""
     found = bases_cut_off(MODULES)
     for module in MODULES:
         here = [violation for violation in found if violation.startswith(f"src/duly/{module.path}:")]

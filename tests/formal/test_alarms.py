@@ -1,4 +1,4 @@
-"""The derived properties as alarms of their own, and the words in which a broken log is told."""
+"""The derived properties as alarms of their own, and the words in which a broken log is reported."""
 
 import pytest
 
@@ -26,13 +26,13 @@ def violations(events: list[Event]) -> list[Violation]:
     ],
 )
 def test_each_derived_property_raises_its_own_alarm(text: str, alarms: set[str]) -> None:
-    """FORMAL A4: they follow from the primitive ones, and are told beside them, as a second opinion."""
+    """FORMAL A4: they follow from the primitive ones, and are reported beside them, as a second opinion."""
     assert {found.property for found in violations(story(text))} == alarms
 
 
 @pytest.mark.parametrize(("run", "generation"), [(2, 1), (1, 2), (7, 7)])
-def test_the_end_of_another_run_is_told_with_both(run: int, generation: int) -> None:
-    """E2: which run ended, and which one was going on."""
+def test_the_end_of_another_run_is_reported_with_both_runs(run: int, generation: int) -> None:
+    """E2: which run ended, and which one had not."""
     events = story("IS IE Due RS REs")
     start, end = events[-2], events[-1]
     assert isinstance(start, RS)
@@ -59,7 +59,7 @@ def test_a_preserved_task_may_move_to_where_threads_are(place: str) -> None:
 
 
 def test_the_first_violation_of_a_property_stands_in_its_verdict() -> None:
-    """Of several, the earliest, with how many there are."""
+    """Of several runs the earliest is named, and all are counted."""
     monitor = Monitor()
     found = [each for event in story("IS IE Due RS Due RS Due RS") for each in monitor.step(event)]
     verdict = monitor.verdicts()["S1"]
@@ -113,7 +113,7 @@ def hence(second: float) -> int:
 
 @pytest.mark.parametrize(("second", "pending"), [(-0.000001, False), (0, True)])
 def test_an_alarm_tells_of_a_due_minute(second: float, pending: bool) -> None:
-    """It has come at its very instant; the mark is the minute before the task was known."""
+    """A due minute has come at its very instant; the minute before the task was known counts as served."""
     assert Told().known(second) == {
         "Active": True, "Quiet": False, "openStops": 0, "Registered": True, "Running": False, "Pending": pending,
         "RetryPending": False, "InterruptedPending": False, "generation": 1, "run": None,
@@ -123,7 +123,7 @@ def test_an_alarm_tells_of_a_due_minute(second: float, pending: bool) -> None:
 
 @pytest.mark.parametrize(("second", "pending"), [(69.999999, False), (70, True)])
 def test_an_alarm_tells_of_a_retry(second: float, pending: bool) -> None:
-    """Owed from its very instant on."""
+    """A retry is owed from its very instant on."""
     told = Told()
     assert told.start(0, 1) == []
     told.end(10, 1, ok=False)
@@ -135,7 +135,7 @@ def test_an_alarm_tells_of_a_retry(second: float, pending: bool) -> None:
 
 
 def test_an_alarm_tells_of_a_retry_that_waits_for_the_outcome_of_a_run() -> None:
-    """A run that is going on decides whether there is one, so it is not pending."""
+    """The present run decides whether there is a retry, so none is pending."""
     told = Told(delay=7_200_000)
     assert told.start(0, 1) == []
     told.end(10, 1, ok=False)

@@ -14,7 +14,7 @@ def at(text: str) -> Instant:
 
 
 class Judge:
-    """A monitor that is shown events one by one, with their numbers filled in."""
+    """A monitor that is fed events one by one, with their numbers filled in."""
 
     def __init__(self) -> None:
         self._monitor = Monitor()
@@ -61,7 +61,7 @@ def test_a_stop_is_late_one_microsecond_after_its_bound() -> None:
     assert judge.wake(at("2025-01-01T12:01:30Z") + 1) == ["L2ᵇ"]
 
 
-def test_an_interruption_that_ripens_at_a_due_minute_names_the_debt() -> None:
+def test_an_interruption_that_ripens_at_a_due_minute_is_reported_as_interrupted() -> None:
     """R2, not R1, if both come at the same instant: the interrupted run came first."""
     judge = Judge()
     noon = at("2025-01-01T12:00:00Z")
@@ -77,7 +77,7 @@ def test_an_interruption_that_ripens_at_a_due_minute_names_the_debt() -> None:
 
 
 def test_a_new_declaration_forgets_how_often_the_old_one_was_interrupted() -> None:
-    """SPEC 3.7, 5.1: its first interruption is owed at once, whatever the one before it had been through."""
+    """SPEC 3.7, 5.1: its first interruption is owed at once, however often the old declaration was interrupted."""
     text = "IS IE Due RS Crash IS IE RS Crash IS IE Rest RS Crash Override Due RS Crash IS IE RS REs"
     monitor = Monitor()
     assert [found for event in story(text) for found in monitor.step(event)] == []
@@ -119,14 +119,14 @@ def ended(judge: Judge, number: int, moment: str) -> list[str]:
 
 
 def test_one_thread_is_a_slot() -> None:
-    """A pool of one that nobody uses is no reason to be late."""
+    """A pool of one that nothing uses does not excuse lateness."""
     judge = with_slots("thread", threads=1)
     assert shown(judge, "00:00", "01:00") == []
     assert shown(judge, "01:00.000001") == ["R1"]
 
 
 def test_the_bound_runs_from_when_a_thread_is_free() -> None:
-    """SPEC 3.10: who waits for a thread has its minute from then on, whatever else was free."""
+    """SPEC 3.10: a task that waits for a thread has its minute from the moment one is free."""
     judge = with_slots("thread", "thread", threads=1)
     assert started(judge, 1, "00:00") == []
     assert shown(judge, "01:00", "02:00", "02:30") == []
@@ -135,7 +135,7 @@ def test_the_bound_runs_from_when_a_thread_is_free() -> None:
     assert shown(judge, "03:40.000001") == ["R1"]
 
 
-def test_who_needs_no_thread_does_not_wait_for_one() -> None:
+def test_a_coroutine_does_not_wait_for_a_thread() -> None:
     """A coroutine has its minute from noon on, although a thread became free later."""
     judge = with_slots("thread", "loop", threads=1)
     assert started(judge, 1, "00:00") == []
@@ -145,7 +145,7 @@ def test_who_needs_no_thread_does_not_wait_for_one() -> None:
 
 
 def test_the_bound_runs_from_when_a_slot_is_free() -> None:
-    """`max_concurrency`: the same for all, wherever they run."""
+    """`max_concurrency` counts callbacks on the loop and in threads alike."""
     for place in ("loop", "thread"):
         judge = with_slots("loop", place, max_concurrency=1, threads=1)
         assert started(judge, 1, "00:00") == []
@@ -156,7 +156,7 @@ def test_the_bound_runs_from_when_a_slot_is_free() -> None:
 
 
 def test_a_slot_that_was_free_all_along_gives_no_new_minute() -> None:
-    """Of two slots one was free: the end of a run changes nothing for those that wait."""
+    """Of two slots one was free: the end of a run changes nothing for tasks that wait."""
     for threads, places in ((None, ("loop", "loop")), (2, ("thread", "thread"))):
         limit = 2 if threads is None else None
         judge = with_slots(*places, max_concurrency=limit, threads=threads)
@@ -176,7 +176,7 @@ def test_a_thread_is_given_back_once() -> None:
 
 
 def test_a_crash_frees_all_slots() -> None:
-    """SPEC 3.7: what ran is gone, and with it the threads that it held."""
+    """SPEC 3.7: runs are gone after a crash, and so are the threads that they held."""
     for place in ("loop", "thread"):
         judge = with_slots(place, place, max_concurrency=1, threads=1)
         assert started(judge, 1, "00:00") == []
@@ -188,7 +188,7 @@ def test_a_crash_frees_all_slots() -> None:
 
 
 def test_a_slot_that_was_free_later_is_free_when_the_clock_has_gone_back() -> None:
-    """SPEC 2.5: it has been free ever since, so the bound does not wait for that moment to come again."""
+    """SPEC 2.5: the slot has been free ever since, so the bound does not wait for that moment to come again."""
     for place in ("loop", "thread"):
         judge = with_slots(place, place, max_concurrency=1 if place == "loop" else None, threads=1)
         assert started(judge, 1, "00:00") == []
@@ -199,7 +199,7 @@ def test_a_slot_that_was_free_later_is_free_when_the_clock_has_gone_back() -> No
         assert judge.wake(at("2025-01-01T08:01:00.000001Z")) == ["R1", "R1"]
 
 
-def test_a_tie_between_a_due_minute_and_a_retry_is_told_as_due() -> None:
+def test_a_tie_between_a_due_minute_and_a_retry_is_reported_as_due() -> None:
     """SPEC 3.5: the minute takes the retry's place."""
     judge = Judge()
     judge.boot(at("2025-01-01T11:59:30Z"), 1, cron="* * * * *")

@@ -94,7 +94,7 @@ def test_it_agrees_in_every_zone() -> None:
 
 @pytest.mark.parametrize("zone", ZONES)
 def test_minutes_are_those_of_the_zone(zone: str) -> None:
-    """Decision 1: some zones had offsets that are no whole minute."""
+    """Decision 1: some zones had offsets that are not whole minutes."""
     chance = random.Random(zone)
     checked = Zone(zone)
     for _ in range(300):
@@ -138,7 +138,7 @@ def test_an_unknown_zone_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "* * * *", "60 * * * *", "5-1 * * * *", "*/5 * * * *", "a * * * *", "* * 0 * *"])
-def test_an_expression_that_is_none_is_refused(text: str) -> None:
+def test_a_text_that_is_not_an_expression_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
         parse(text)
 
@@ -166,8 +166,8 @@ def test_leading_zeros_are_fine() -> None:
         (f"{'0,' * 60}0 0 31 4 *", f"cron expression '{'0,' * 40}' never matches"),
     ],
 )
-def test_why_an_expression_is_none_is_told_in_bounded_words(text: str, why: str) -> None:
-    """SPEC 6.1, 6.3: whatever a trace says, the answer is short."""
+def test_a_refusal_of_an_expression_has_bounded_length(text: str, why: str) -> None:
+    """SPEC 6.1, 6.3: however long a text is, the refusal is short."""
     with pytest.raises(ValueError) as refused:
         parse(text)
     assert str(refused.value) == why
@@ -213,7 +213,7 @@ def test_the_calendar_has_a_first_and_a_last_day(offset: str) -> None:
 
 @pytest.mark.parametrize("zone", ["UTC", "Pacific/Kiritimati", "Pacific/Niue"])
 def test_no_moment_of_the_calendar_is_too_early_or_too_late_to_be_asked_about(zone: str) -> None:
-    """Traces may carry any; local time has no room beyond the ends, and none is needed."""
+    """A trace may carry any instant; there is no local time beyond the ends of the calendar, and none is needed."""
     schedule = Schedule("0 0 * * *", Zone(zone))
     for moment in ("0001-01-01T00:00:00+00:00", "9999-12-31T23:59:59+00:00"):
         assert abs(schedule.zone.minute(at(moment)) - at(moment)) < 60 * MICROSECONDS
@@ -231,7 +231,7 @@ def test_no_moment_of_the_calendar_is_too_early_or_too_late_to_be_asked_about(zo
     ],
 )
 def test_months_that_do_not_match_are_leapt_over(cron: str, moment: str, following: str, latest: str) -> None:
-    """To the very first day of the next one, or the very last of the one before."""
+    """To the first day of the next month, or the last day of the month before."""
     schedule = Schedule(cron, Zone("UTC"))
     assert schedule.after(at(moment)) == at(following)
     assert schedule.latest(at(moment)) == at(latest)

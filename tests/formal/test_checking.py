@@ -1,4 +1,4 @@
-"""What a report says beside its verdicts: what was looked at, how far, and whether the end is the end."""
+"""What a report says beside its verdicts: what was read, how far, and whether the trace has ended."""
 
 import io
 from typing import Any
@@ -17,7 +17,7 @@ LIFE = story("IS IE Due RS REs SS SE")
 
 
 def written(events: list[Event], *, header: Header | None = None, seal: bool = False) -> tuple[bytes, Writer]:
-    """A segment, and its writer, which knows how the next one begins."""
+    """A segment, and its writer, which has the header of the next one."""
     lines: list[bytes] = []
     writer = Writer(lines.append, header or Header("store"))
     writer.add_all(events)
@@ -33,8 +33,8 @@ def registers_after(events: list[Event]) -> dict[str, Any]:
     return monitor.snapshot().as_json()
 
 
-def test_no_source_is_no_trace() -> None:
-    """Nothing was looked at, and the report says so."""
+def test_without_a_source_nothing_is_read() -> None:
+    """The report says that nothing was read."""
     report = check()
     assert (report.scheduler, report.events, report.segments, report.first_segment) == ("", 0, 0, 0)
     assert (report.tasks, report.crashes, report.until) == (0, 0, 0)
@@ -44,8 +44,8 @@ def test_no_source_is_no_trace() -> None:
     assert {verdict.value for verdict in report.verdicts.values()} == {Value.HOLDING}
 
 
-def test_progress_is_told_in_events() -> None:
-    """Over all sources, growing, and in the end as many as there are."""
+def test_progress_is_reported_in_events() -> None:
+    """Over all sources: the number grows, and ends with that of all events."""
     half = len(LIFE) // 2
     first, writer = written(LIFE[:half])
     second, _ = written(LIFE[half:], header=writer.following(registers_after(LIFE[:half])))
@@ -56,7 +56,7 @@ def test_progress_is_told_in_events() -> None:
 
 
 def test_a_segment_without_a_seal_after_one_with_it_is_not_sealed() -> None:
-    """Only the last seal tells whether lines at the end are missing."""
+    """Only the last seal says whether lines are missing at the end."""
     first, writer = written(LIFE[:4], seal=True)
     header = writer.following(registers_after(LIFE[:4]))
     assert check(io.BytesIO(first)).sealed
@@ -67,7 +67,7 @@ def test_a_segment_without_a_seal_after_one_with_it_is_not_sealed() -> None:
 
 @pytest.mark.parametrize(("where", "value"), [("zone", "Mars/Olympus"), ("cron", "* * * *")])
 def test_registers_that_name_what_does_not_exist_are_malformed(where: str, value: str) -> None:
-    """Their types are right; that no zone and no schedule can be made of them is told with the line of the header."""
+    """Their types are right; that they are not a zone and not a schedule is reported with the line of the header."""
     registers = registers_after(LIFE[:4])
     if where == "zone":
         registers["scheduler"]["zone"] = value
@@ -81,7 +81,7 @@ def test_registers_that_name_what_does_not_exist_are_malformed(where: str, value
 
 
 def test_lateness_is_left_out_on_request() -> None:
-    """`bounded=False`: also in a trace that begins with registers; R1, R2 and L2ᵇ have no verdict then."""
+    """`bounded=False`: even in a trace that begins with registers; R1, R2 and L2ᵇ have no verdict then."""
     events = story("IS IE")
     noon = Instant(events[-1].at - events[-1].at % 3_600_000_000 + 3_600_000_000)
     late: list[Event] = [WK(len(events) + n, Instant(noon + n * 50_000_000), 0) for n in range(1, 4)]

@@ -14,7 +14,7 @@ NOON = at("2025-01-01T12:00Z")
 
 
 def test_a_deadline_outlives_an_initialize_that_changes_nothing() -> None:
-    """R1: looked at anew, it is the same."""
+    """R1: computed anew, the deadline is the same."""
     trace = hourly()
     assert moved(trace, "2025-01-01T11:59:40Z") == []
     assert moved(trace, "2025-01-01T11:59:50Z") == []
@@ -24,7 +24,7 @@ def test_a_deadline_outlives_an_initialize_that_changes_nothing() -> None:
 
 
 def test_a_run_that_went_on_during_an_initialize_is_watched_when_it_ends() -> None:
-    """R1, for its retry: whatever deadline the task had before."""
+    """R1, for a retry: whatever deadline the task had before."""
     trace = hourly()
     trace.start("2025-01-01T12:00Z")
     assert moved(trace, "2025-01-01T12:00:10Z") == []
@@ -35,7 +35,7 @@ def test_a_run_that_went_on_during_an_initialize_is_watched_when_it_ends() -> No
 
 
 def test_a_task_that_was_late_once_can_be_late_again() -> None:
-    """R1: a start that came after all ends the matter, and the next one begins."""
+    """R1: after a late start the next deadline is watched."""
     trace = hourly()
     assert minutes(trace, "2025-01-01T12:00:00Z", 2) == []
     assert trace.wake("2025-01-01T12:01:30Z") == ["R1"]
@@ -47,7 +47,7 @@ def test_a_task_that_was_late_once_can_be_late_again() -> None:
 
 
 def test_tasks_that_share_a_deadline_are_all_late() -> None:
-    """R1: also if one of them was watched for something earlier in between."""
+    """R1: even if one of them was watched for something earlier in between."""
     trace = Trace()
     trace.begin("2025-01-01T12:30Z", "x", "y")
     assert trace.start("2025-01-01T12:31:00Z") == ["S2"]  # a mistake, and it fails: there is a retry now
@@ -60,7 +60,7 @@ def test_tasks_that_share_a_deadline_are_all_late() -> None:
 
 
 def test_a_task_that_runs_does_not_hide_those_that_shared_its_deadline() -> None:
-    """R1: what it was watched for is out of date, and theirs is not."""
+    """R1: the deadline of one task is out of date, that of the others is not."""
     trace = Trace()
     trace.begin("2025-01-01T12:30Z", "x", "y")
     assert trace.start("2025-01-01T12:31:00Z") == ["S2"]
@@ -81,7 +81,7 @@ def test_a_deadline_that_moved_to_this_very_moment_is_kept() -> None:
 
 
 def test_a_stop_is_late_a_minute_after_the_clock_went_back() -> None:
-    """L2ᵇ: its bound does not wait for the old time to come again."""
+    """L2ᵇ: the bound of a stop does not wait for the old time to come again."""
     trace = hourly()
     trace.add(SS(0, at("2025-01-01T11:59:40Z"), 2))
     trace.add(CK(0, at("2025-01-01T11:00:00Z"), at("2025-01-01T11:59:50Z")))
@@ -90,7 +90,7 @@ def test_a_stop_is_late_a_minute_after_the_clock_went_back() -> None:
 
 
 def test_a_trace_may_begin_with_a_run() -> None:
-    """As a part of one does; what is wrong with it is told, and nothing breaks."""
+    """As a part of a trace does; what is wrong with it is reported, and nothing raises."""
     monitor = Monitor()
     assert [each.property for each in monitor.step(RS(1, NOON, "x", 1, 1, "cron", 0))] == ["S2"]
     assert monitor.step(RE(2, NOON, "x", 1, 1, False)) == []
@@ -115,7 +115,7 @@ def busy(*, threads: int = 2) -> Trace:
 
 
 def restored(trace: Trace) -> Trace:
-    """The trace goes on with a monitor that knows no more than its snapshot."""
+    """The rest of a trace is judged by a monitor that begins with the snapshot."""
     again = Trace()
     again.events = trace.events
     again.monitor = Monitor(RegisterSnapshot.from_json(trace.monitor.snapshot().as_json()))
@@ -145,7 +145,7 @@ def test_a_restored_monitor_knows_which_slots_are_taken() -> None:
 
 
 def test_a_restored_monitor_knows_what_is_declared() -> None:
-    """EW: the digest goes on from there."""
+    """EW: the digest is computed from the tasks of the snapshot."""
     trace = restored(hourly())
     now = at("2025-01-01T11:59:40Z")
     right = digest([("x", 1, "0 * * * *", 60_000)])
@@ -156,7 +156,7 @@ def test_a_restored_monitor_knows_what_is_declared() -> None:
 
 
 def test_a_snapshot_without_registers_is_refused() -> None:
-    """One that was made by hand; those that were read have been checked."""
+    """A snapshot that was made by hand; one that was read has been checked."""
     with pytest.raises(ValueError, match="the register snapshot cannot be read"):
         Monitor(RegisterSnapshot())
 
@@ -164,7 +164,7 @@ def test_a_snapshot_without_registers_is_refused() -> None:
 # --- answers ----------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_open_is_told_in_the_order_of_its_age() -> None:
+def test_what_is_open_is_listed_in_the_order_of_its_age() -> None:
     """L1: the oldest first, whatever its name."""
     trace = Trace(bounded=False)
     now = at("2025-01-01T11:30Z")
@@ -181,7 +181,7 @@ def test_what_is_open_is_told_in_the_order_of_its_age() -> None:
     ]
 
 
-def test_what_is_open_is_told_for_ten_and_counted_for_all() -> None:
+def test_what_is_open_is_listed_up_to_ten_and_counted() -> None:
     trace = Trace(bounded=False)
     trace.begin("2025-01-01T11:59:30Z", *(f"task {number:02}" for number in range(12)))
     trace.wake("2025-01-01T12:00Z")
@@ -190,7 +190,7 @@ def test_what_is_open_is_told_for_ten_and_counted_for_all() -> None:
 
 
 def test_whether_a_task_is_obliged_is_a_plain_answer() -> None:
-    """Also for one that nobody knows, that is not declared any more, or that runs."""
+    """Even for a task that is unknown, no longer declared, or running."""
     trace = hourly()
     assert trace.monitor.obliged("nobody", NOON) is False
     assert trace.monitor.obliged("x", NOON) is True

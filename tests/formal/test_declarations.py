@@ -66,7 +66,7 @@ def test_the_registers_of_a_task_that_runs_and_of_one_that_ran() -> None:
 
 
 def test_the_registers_of_a_task_that_is_said_to_be_preserved_but_was_never_declared() -> None:
-    """EW; it is known from then on, as a task of which nothing is known."""
+    """EW; the task exists from then on, without a declaration."""
     trace = hourly()
     trace.add(IS(0, NOON, 9))
     event = RG(0, NOON, "ghost", 7, "preserved", "* * * * *", Delay(5), "UTC", NOON, "thread")
@@ -79,7 +79,7 @@ def test_the_registers_of_a_task_that_is_said_to_be_preserved_but_was_never_decl
 
 
 def test_the_registers_of_a_task_that_starts_without_a_declaration() -> None:
-    """S2; its run is on record like any other."""
+    """S2; its run is remembered like any other."""
     trace = hourly()
     assert trace.start("2025-01-01T12:00:01Z", "ghost", 7, 3) == ["S2"]
     started = at("2025-01-01T12:00:01Z")
@@ -91,7 +91,7 @@ def test_the_registers_of_a_task_that_starts_without_a_declaration() -> None:
 
 
 def test_the_registers_of_a_run_that_outlives_its_declaration() -> None:
-    """SPEC 5.3: all that it owed is gone, and it is told so if it starts again."""
+    """SPEC 5.3: all that it owed is gone, and that is reported if it starts again."""
     trace = hourly(delay=7_200_000)
     trace.start("2025-01-01T12:00Z")
     trace.end("2025-01-01T12:00:01Z", ok=False)  # a retry is pending ...
@@ -117,7 +117,7 @@ def test_the_registers_of_a_run_that_outlives_its_declaration() -> None:
 
 
 def test_interruptions_are_counted_up_to_two() -> None:
-    """SPEC 3.7: whether there were several is all that is asked."""
+    """SPEC 3.7: only whether there were several matters."""
     trace = hourly("2025-01-01T11:30Z")
     trace.start("2025-01-01T12:00Z")
     for number, streak in enumerate((1, 2, 2, 2), 1):
@@ -228,7 +228,7 @@ def test_minutes_are_those_of_the_zone_in_force() -> None:
 
 
 def test_the_digest_follows_what_is_declared() -> None:
-    """EW: of an overriding declaration the new one counts, of one that is gone nothing."""
+    """EW: an overriding declaration counts once, a removed one not at all."""
     trace = hourly()
     moment = at("2025-01-01T11:59:40Z")
 
@@ -249,15 +249,15 @@ def test_the_digest_follows_what_is_declared() -> None:
     assert digest([]) == "0" * 16
 
 
-def test_that_nothing_is_declared_must_be_so() -> None:
-    """EW: none is a number like any other."""
+def test_an_empty_declaration_is_compared_with_what_is_registered() -> None:
+    """EW: zero is a number of tasks like any other."""
     assert moved(hourly(), "2025-01-01T11:59:40Z", declared=0) == ["EW"]
     assert moved(hourly(), "2025-01-01T11:59:40Z", declared=2) == ["EW"]
     assert moved(hourly(), "2025-01-01T11:59:40Z", declared=1) == []
 
 
 def test_a_task_that_went_and_came_back_while_it_ran_counts_once() -> None:
-    """SPEC 5.3: it is declared anew, and its old run goes on."""
+    """SPEC 5.3: the task is declared anew while its old run has not ended."""
     trace = hourly()
     trace.start("2025-01-01T12:00Z")
     assert redeclare(trace, "2025-01-01T12:10Z", "orphaned", 1) == []
@@ -267,12 +267,12 @@ def test_a_task_that_went_and_came_back_while_it_ran_counts_once() -> None:
 
 
 def test_the_digest_is_the_same_in_every_version() -> None:
-    """It stands in traces that others keep."""
+    """The digest stands in traces that are kept, so it must not change."""
     assert digest([("backup", 3, "0 3 * * *", 60_000)]) == "8fe52cb7957d9215"
 
 
 def test_schedules_of_declarations_that_are_gone_are_forgotten() -> None:
-    """A task that is declared anew again and again leaves at most about a thousand behind."""
+    """A task that is declared anew again and again leaves at most about a thousand schedules behind."""
 
     def alive() -> int:
         gc.collect()
@@ -308,7 +308,7 @@ def test_a_stop_of_an_idle_scheduler_is_late_after_a_minute() -> None:
 
 @pytest.mark.parametrize("returns", ["SE", "SF"])
 def test_a_stop_that_has_returned_is_neither_open_nor_late(returns: str) -> None:
-    """L2, L2ᵇ: it completed, or it raised."""
+    """L2, L2ᵇ: the stop completed, or it raised."""
     trace = hourly()
     trace.add(SS(0, at("2025-01-01T11:59:40Z"), 2))
     now = at("2025-01-01T11:59:50Z")
@@ -327,7 +327,7 @@ def test_a_stop_that_completes_without_a_call_still_stops() -> None:
     assert not trace.monitor.obliged("x", NOON)
 
 
-def test_a_freeze_in_a_stop_is_no_lateness() -> None:
+def test_a_freeze_in_a_stop_is_not_lateness() -> None:
     """L2ᵇ: like a task, a stop has its minute again after a long silence."""
     trace = hourly()
     trace.add(SS(0, at("2025-01-01T11:59:40Z"), 2))

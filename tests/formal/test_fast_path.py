@@ -1,4 +1,4 @@
-"""The fast loop for long traces comes to exactly what the ordinary way comes to, step by step."""
+"""The fast path for long traces leads to exactly what the machine leads to, event by event."""
 
 import random
 from pathlib import Path
@@ -109,7 +109,7 @@ class Wild:
 
 
 def everything(monitor: Monitor) -> dict[str, Any]:
-    """All that a monitor knows and has found."""
+    """Everything that a monitor knows and has found."""
     return {
         "registers": monitor.snapshot(),
         "violations": monitor.violations,
@@ -143,7 +143,7 @@ def test_both_ways_lead_to_the_same(seed: int, wrong: float, bounded: bool) -> N
 
 @pytest.mark.parametrize("bounded", [False, True])
 def test_what_is_ordinary_takes_the_fast_way(bounded: bool) -> None:
-    """Were it not so, nothing would be wrong but the speed, and no other test would notice."""
+    """Otherwise only the speed would suffer, which no other test notices."""
     monitor = Monitor(bounded=bounded)
     taken: list[str] = []
     ordinary = dict(monitor._machine.on)
@@ -223,7 +223,7 @@ def compare(events: list[Event], *, bounded: bool) -> None:
 
 
 def test_both_ways_agree_on_a_due_minute_that_meets_the_retry_of_a_run_nobody_owed() -> None:
-    """The minute makes the start a fresh one, also at its very instant."""
+    """The minute makes the start a fresh one, even at its very instant."""
     at = [Instant(NOON + seconds * SECOND) for seconds in (0, 1, 2, 3, 60)]
     compare(
         [
@@ -242,7 +242,7 @@ def test_both_ways_agree_on_a_due_minute_that_meets_the_retry_of_a_run_nobody_ow
 
 
 def test_a_stranger_that_failed_is_forgotten_either_way() -> None:
-    """A run of a task that was never declared: after its end nothing is left of it."""
+    """After the end of a run whose task was never declared, the monitor has forgotten the task."""
     wild = Wild(0, 0.0)
     wild.add(RS, "stranger", -1, 77, "cron", 0)
     wild.add(RE, "stranger", -1, 77, False)
@@ -255,7 +255,7 @@ def test_a_stranger_that_failed_is_forgotten_either_way() -> None:
 
 
 def test_the_benchmark_of_the_checker_measures_what_it_says(tmp_path: Path) -> None:
-    """The speed is a committed command; here only that it runs, on a trace without a violation."""
+    """The benchmark measures the speed; this test shows that it runs, on a trace without a violation."""
     figures = measure(tmp_path, events=2_000, tasks=150)
     assert figures["events"] >= 2_000
     assert figures["safety_events_a_second"] > 0

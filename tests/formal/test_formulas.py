@@ -74,7 +74,7 @@ def test_an_empty_trace_holds_until_it_ends() -> None:
 
 
 def test_an_operator_that_does_not_exist_is_refused() -> None:
-    """A formula can be built by hand; what it means must be known."""
+    """A formula can be built by hand, with an operator that does not exist."""
     with pytest.raises(ValueError, match="unknown operator 'Z'"):
         Evaluation(letters_of("a")).at(formula("Z", formula("a")))
 
@@ -85,7 +85,7 @@ def test_an_end_decides() -> None:
 
 
 def test_strong_implies_neutral_implies_weak() -> None:
-    """And what is violated, or satisfied, stays so whatever follows: on all traces of four over two letters."""
+    """What is violated, or satisfied, stays so whatever follows: on all traces of four over two letters."""
     texts = ["G(a → F b)", "a U b", "G(a → X(b W a))", "F(a ∧ Y b)", "G(a → Y(b S a))", "¬(a W b)", "X(a ∨ X b)"]
     for text in texts:
         always = read(text, {})

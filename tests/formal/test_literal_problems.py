@@ -120,7 +120,7 @@ def test_p2_a_start_reads_the_state_just_before_it() -> None:
     assert adopted("IS IE Due RS")["S2"] is H
 
 
-def test_p2_a_start_without_a_reason_is_none() -> None:
+def test_p2_a_start_without_a_reason_is_forbidden() -> None:
     assert adopted("IS IE RS")["S2"] is V
     assert adopted("IS IE Due RS REs RS")["S2"] is V
 
@@ -246,7 +246,7 @@ def test_p12_without_the_stop_it_does() -> None:
 
 
 def test_p13_an_initialize_during_a_stop_waits_for_it() -> None:
-    """P13: the same contradiction; lifecycle calls are serialised, so the trace itself is wrong."""
+    """P13: as in P12, L1 and S4 contradict each other; lifecycle calls are serialised, so the trace itself is wrong."""
     text = "IS IE SS IS IE SE Due"
     assert literally("L1", text) is P
     assert adopted(text)["EW"] is V
@@ -258,7 +258,7 @@ def test_p13_afterwards_it_takes_effect() -> None:
     assert adopted("IS IE SS SE IS IE Due")["EW"] is H
 
 
-def test_p14_a_retry_that_success_withdraws_is_no_obligation() -> None:
+def test_p14_a_retry_that_success_withdraws_is_not_owed() -> None:
     """P14: RetryDue during a cron run that succeeds: literally open until the next due minute."""
     text = "IS IE Due RS REf Due RS RetryDue REs"
     assert judge(read("G((Active ∧ Registered ∧ EffectiveDue) → F RS)", MACROS), letters_of(text)) is P

@@ -1,4 +1,4 @@
-"""The monitor's own behaviours: verdicts, marks, retries, interruptions, declarations, snapshots, bounds."""
+"""The monitor's own behaviours: verdicts, served minutes, retries, interruptions, declarations, snapshots, bounds."""
 
 import io
 from datetime import datetime
@@ -22,7 +22,7 @@ def at(text: str) -> Instant:
 
 
 class Trace:
-    """Events by hand, numbered, at given moments, judged as they come."""
+    """Events written by hand, numbered, at given moments, judged one by one."""
 
     def __init__(self, *, bounded: bool = True) -> None:
         self.monitor = Monitor(bounded=bounded)
@@ -110,7 +110,7 @@ def test_open_calls_are_pending() -> None:
 
 
 def test_a_violation_names_property_place_task_and_registers() -> None:
-    """What was known just before."""
+    """The registers just before."""
     trace = Trace()
     trace.begin("2025-01-01T11:30Z", "x")
     trace.start("2025-01-01T12:00Z")
@@ -174,7 +174,7 @@ def test_a_first_start_up_in_the_second_copy_does_not_run() -> None:
 
 
 def test_a_small_step_back_silences_what_was_served() -> None:
-    """SPEC 2.5: a mark at most three hours ahead stays."""
+    """SPEC 2.5: what was served up to three hours ahead stays served."""
     trace = Trace()
     trace.begin("2025-01-01T11:30Z", "x")
     trace.start("2025-01-01T12:00Z")
@@ -194,7 +194,7 @@ def test_a_large_step_back_lowers_the_mark() -> None:
 
 
 def test_a_boot_with_an_earlier_clock_lowers_it_too() -> None:
-    """SPEC 2.5: also at initialize."""
+    """SPEC 2.5: even at initialize."""
     trace = Trace()
     trace.begin("2025-06-01T11:30Z", "x")
     trace.start("2025-06-01T12:00Z")
@@ -258,7 +258,7 @@ def test_two_interruptions_in_a_row_wait_a_minute_from_the_last_start() -> None:
 
 
 def test_the_scheduler_that_finds_an_interrupted_run_says_how_it_is_read() -> None:
-    """SPEC 3.7: whoever comes last, as long as it has not started again."""
+    """SPEC 3.7: the mode of the latest initialize, as long as the task has not started again."""
     trace = Trace()
     trace.begin("2025-01-01T11:30Z", "x")
     trace.start("2025-01-01T12:00Z")
@@ -335,7 +335,7 @@ def test_a_registration_that_does_not_follow_is_noticed(change: str, generation:
 
 
 def test_what_is_gone_is_forgotten() -> None:
-    """Memory follows the tasks that are declared, not those that ever were."""
+    """Memory follows the tasks that are declared now, not all that ever were."""
     trace = Trace()
     trace.begin("2025-01-01T11:30Z", "x")
     trace.start("2025-01-01T12:00Z")
@@ -366,7 +366,7 @@ def test_a_snapshot_at_every_position_changes_nothing() -> None:
 
 
 def minutes(trace: Trace, begin: str, count: int, *, step: int = 60) -> list[str]:
-    """Wake-ups, one a minute: evidence of compute."""
+    """Wake-ups, one per minute: evidence of compute."""
     found: list[str] = []
     for number in range(count):
         found += trace.add(WK(0, Instant(at(begin) + number * step * SECOND), 0))
@@ -403,7 +403,7 @@ def test_what_was_interrupted_has_a_bound_of_its_own() -> None:
     assert trace.wake("2025-01-01T12:11:01Z") == ["R2"]
 
 
-def test_a_freeze_is_no_lateness() -> None:
+def test_a_freeze_is_not_lateness() -> None:
     """A long silence says that the process had no compute; the bound begins anew after it."""
     trace = Trace()
     trace.begin("2025-01-01T11:59:30Z", "x")
@@ -412,14 +412,14 @@ def test_a_freeze_is_no_lateness() -> None:
     assert trace.start("2025-01-01T15:00:59Z") == []
 
 
-def test_a_step_of_the_clock_is_no_lateness() -> None:
+def test_a_step_of_the_clock_is_not_lateness() -> None:
     trace = Trace()
     trace.begin("2025-01-01T11:59:30Z", "x")
     trace.add(CK(0, at("2025-01-01T18:00Z"), at("2025-01-01T11:59:40Z")))
     assert trace.start("2025-01-01T18:00:10Z") == []
 
 
-def test_waiting_for_a_slot_is_no_lateness() -> None:
+def test_waiting_for_a_slot_is_not_lateness() -> None:
     """SPEC 3.10: the rest wait their turn."""
     trace = Trace()
     trace.begin("2025-01-01T11:59:30Z", "x", "y", max_concurrency=1)

@@ -82,7 +82,7 @@ def test_all_short_traces_of_one_task(length: int) -> None:
 
 @pytest.mark.parametrize("beginning", ["IS IE Due RS"])
 def test_all_traces_of_four_more_events(beginning: str) -> None:
-    """All 10,000 ways on from a run that is going on."""
+    """All 10,000 continuations of a trace with a run that has not ended."""
     for text in share(list(all_stories(ONE_TASK, 4)), 1_500):
         compare(story(f"{beginning} {text}"))
 
@@ -103,7 +103,7 @@ def test_all_short_traces_of_two_tasks() -> None:
 
 
 def test_all_ways_to_change_a_declaration() -> None:
-    """SPEC 5.1, 5.3: overriding and removing while a run goes on, or was cut short."""
+    """SPEC 5.1, 5.3: overriding and removing while a run has not ended, or was cut short."""
     for text in all_stories(("Override", "IS IE∅", "IS IE", "RS", "REs", "REf", "Due", "Crash IS IE"), 3):
         compare(story("IS IE Due RS " + text))
 

@@ -1,4 +1,4 @@
-"""Traces that go wrong twice, at one instant, or for long: one mistake is told once, and nothing else is."""
+"""Traces that go wrong twice, at one instant, or for long: one mistake is reported once, and nothing else is."""
 
 import pytest
 
@@ -35,7 +35,7 @@ def test_a_start_on_the_boundary_serves_the_minute_that_begins() -> None:
 
 
 def test_the_end_of_an_overlapped_run_is_right_once() -> None:
-    """S1 has told of the overlap; both runs end without a further alarm, and a second end of the first is none."""
+    """S1 has reported the overlap: both runs end without a further alarm, and a second end of the first is reported."""
     trace = hourly()
     trace.start("2025-01-01T12:00Z")
     assert trace.start("2025-01-01T13:00Z", run=2) == ["S1"]
@@ -52,8 +52,8 @@ def test_runs_that_overlap_are_remembered_up_to_a_bound() -> None:
     assert len(trace.monitor.snapshot().scheduler["overlapped"]) == OVERLAPPED_MAX == 10_000
 
 
-def test_ends_that_belong_to_nothing_are_told_with_the_reason() -> None:
-    """E2; afterwards a declared task is known as before, and a stranger is not."""
+def test_ends_that_belong_to_nothing_are_reported_with_the_reason() -> None:
+    """E2; afterwards a declared task is as before, and an undeclared one is forgotten."""
     trace = hourly()
     assert trace.end("2025-01-01T11:59:40Z") == ["E2"]
     assert trace.found[-1].sentence == "run 1 ends, but nothing was running"
@@ -90,7 +90,7 @@ def test_an_end_of_another_task_shows_that_a_start_is_late() -> None:
 
 
 def test_a_start_of_another_task_shows_that_a_start_is_late() -> None:
-    """The same at a start."""
+    """R1: at a start."""
     for moment, found in (("2025-01-01T12:01:00Z", []), ("2025-01-01T12:01:00.000001Z", ["R1"])):
         trace = hourly("2025-01-01T11:59:30Z", "x", "y", cron="0 * * * *")
         assert minutes(trace, "2025-01-01T12:00:00Z", 1) == []
@@ -131,7 +131,7 @@ def test_a_silence_of_more_than_90_seconds_is_a_freeze_whatever_ends_it(kind: st
         (False, "2025-01-01T08:59:30Z", "2025-01-01T08:59:30Z"),  # ... but that minute itself is to be served
     ],
 )
-def test_a_mark_more_than_three_hours_ahead_is_lowered(started: bool, to: str, owed_from: str) -> None:
+def test_a_served_minute_more_than_three_hours_ahead_is_lowered(started: bool, to: str, owed_from: str) -> None:
     """SPEC 2.5, to the minute."""
     trace = hourly("2025-01-01T12:00Z", cron="* * * * *")
     if started:
@@ -152,7 +152,7 @@ def test_the_first_minute_of_the_epoch_is_a_minute() -> None:
 
 @pytest.mark.parametrize("by", ["CK", "BT"])
 def test_lateness_is_noticed_after_the_clock_went_back(by: str) -> None:
-    """R1: what became so at a moment that is still to come is no excuse until then."""
+    """R1: what became so at a moment that is still to come does not excuse lateness until then."""
     trace = hourly("2025-01-01T12:30Z", "x")
     trace.start("2025-01-01T13:00Z")
     trace.end("2025-01-01T13:00:10Z")
@@ -167,7 +167,7 @@ def test_lateness_is_noticed_after_the_clock_went_back(by: str) -> None:
 
 
 def test_a_step_forward_gives_a_new_minute_however_short_it_is() -> None:
-    """A step is no silence: it is told, and the process could do nothing about it."""
+    """A step is not a silence: it is on record, and the process could do nothing about it."""
     trace = hourly()
     trace.add(CK(0, at("2025-01-01T12:00:50Z"), at("2025-01-01T11:59:40Z")))
     assert trace.wake("2025-01-01T12:01:50Z") == []
@@ -222,8 +222,8 @@ def test_a_call_or_a_boot_that_comes_twice_is_noticed() -> None:
     assert trace.found[-1].sentence == "boot 'boot-0' comes twice"
 
 
-def test_an_overlapped_run_is_over_when_the_process_is() -> None:
-    """Its end after a crash belongs to nothing, like that of any other run."""
+def test_an_overlapped_run_ends_with_its_process() -> None:
+    """An overlapped run that ends after a crash belongs to nothing, like any other run."""
     trace = hourly()
     trace.start("2025-01-01T12:00Z")
     assert trace.start("2025-01-01T13:00Z", run=2) == ["S1"]
@@ -254,7 +254,7 @@ def test_the_minute_in_which_a_task_became_known_is_one_of_its_zone() -> None:
 
 
 def test_registers_say_up_to_which_event_they_were_kept() -> None:
-    """Whatever the event is."""
+    """At every kind of event."""
     trace = hourly()
     moment = at("2025-01-01T12:00Z")
     more: tuple[Event, ...] = (
@@ -271,7 +271,7 @@ def test_registers_say_up_to_which_event_they_were_kept() -> None:
 
 
 def test_a_stop_is_late_after_the_end_of_a_run_whose_task_is_gone() -> None:
-    """L2ᵇ: it is the last run that counts, whoever declared it."""
+    """L2ᵇ: the last run counts, even one of a withdrawn declaration."""
     trace = hourly()
     trace.start("2025-01-01T12:00Z")
     redeclare(trace, "2025-01-01T12:00:10Z", "orphaned", 1)
@@ -282,7 +282,7 @@ def test_a_stop_is_late_after_the_end_of_a_run_whose_task_is_gone() -> None:
 
 
 def test_a_retry_is_watched_from_the_end_of_the_run_that_failed() -> None:
-    """R1: also if the run outlasted the deadline that its task had before."""
+    """R1: even if the run outlasted the deadline that its task had before."""
     trace = hourly()
     trace.start("2025-01-01T12:00Z")
     assert minutes(trace, "2025-01-01T12:01:00Z", 2) == []

@@ -72,7 +72,7 @@ def test_the_documentation_shows_the_fields_of_every_event() -> None:
         ("a ? b", "cannot read ' ? b'"),
     ],
 )
-def test_what_is_no_formula_is_refused_with_the_reason(text: str, why: str) -> None:
+def test_a_text_that_is_not_a_formula_is_refused_with_the_reason(text: str, why: str) -> None:
     with pytest.raises(ValueError) as refused:
         read(text)
     assert str(refused.value) == why

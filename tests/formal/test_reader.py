@@ -55,7 +55,7 @@ ALL: list[Event] = [
 
 @pytest.fixture(params=["orjson", "json"], autouse=True)
 def parser(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Everything holds with both parsers; the fast one is an extra."""
+    """Every test runs with both parsers, orjson and json."""
     if request.param == "orjson":
         monkeypatch.setattr(reader, "_loads", pytest.importorskip("orjson").loads)
     else:
@@ -163,7 +163,7 @@ def edited(number: int, change: Callable[[bytes], bytes]) -> bytes:
         pytest.param(edited(3, lambda line: line.replace(b",1]", b"]")), ("malformed", 3), id="a field too few"),
         pytest.param(edited(3, lambda line: line.replace(b",1]", b',"1"]')), ("malformed", 3), id="a string"),
         pytest.param(edited(3, lambda line: line.replace(b",1]", b",1.0]")), ("malformed", 3), id="a fraction"),
-        pytest.param(edited(3, lambda line: line.replace(b",1]", b",true]")), ("malformed", 3), id="true is no number"),
+        pytest.param(edited(3, lambda line: line.replace(b",1]", b",true]")), ("malformed", 3), id="a truth value"),
         pytest.param(edited(3, lambda line: line.replace(b",1]", b",[1]]")), ("malformed", 3), id="an array inside"),
         pytest.param(edited(3, lambda line: b"3\n"), ("malformed", 3), id="a number alone"),
         pytest.param(edited(3, lambda line: b"[]\n"), ("malformed", 3), id="an empty array"),
@@ -187,7 +187,7 @@ def test_what_is_wrong_is_refused_with_its_line(data: bytes, expected: tuple[str
 
 
 def test_rows_that_reach_over_lines_are_noticed_in_a_block() -> None:
-    """Lines are parsed together; what would only be JSON when they are joined is refused all the same."""
+    """Lines are parsed together; lines that are JSON only when joined are refused nevertheless."""
     good = [encode(WK(n, T, n)) for n in range(1, 6)]
     head = written([])
     assert fault(head + b"".join(good[:2]) + b'["WK",3,[1],\n[2],4]\n' + good[4])[0] == "malformed"
@@ -196,7 +196,7 @@ def test_rows_that_reach_over_lines_are_noticed_in_a_block() -> None:
 
 
 def test_every_cut_is_noticed_or_harmless() -> None:
-    """Cut anywhere, a sealed trace is refused; or it ends between two lines, and is judged as one that goes on."""
+    """A sealed trace that is cut within a line is refused; one that is cut between lines is judged as not ended."""
     data = b"".join(LINES)
     for end in range(len(data) - 1):  # without its last newline the seal is whole
         try:
@@ -303,7 +303,7 @@ def test_registers_that_cannot_be_read_are_refused(registers: object) -> None:
 @pytest.mark.parametrize("name", sorted(Monitor().snapshot().as_json()["scheduler"]))
 @pytest.mark.parametrize("value", [{}, 1.5, [["x"]]])
 def test_every_register_of_another_type_is_refused_with_its_line(name: str, value: object) -> None:
-    """A header that anybody may have written must not end in a defect, nor in a verdict."""
+    """A header with arbitrary registers leads neither to a crash nor to a verdict."""
     _, second = segments(LONG, 5)
     header = json.loads(second.split(b"\n", 1)[0])
     header["registers"]["scheduler"][name] = value
@@ -313,7 +313,7 @@ def test_every_register_of_another_type_is_refused_with_its_line(name: str, valu
 
 
 def test_registers_of_another_position_are_refused() -> None:
-    """They say up to which event they were kept; the segment goes on from there, or belongs to others."""
+    """Registers name the event up to which they were kept; a segment that does not follow it is refused."""
     _, second = segments(LONG, 5)
     header = json.loads(second.split(b"\n", 1)[0])
     header["registers"]["scheduler"]["seq"] -= 1
@@ -333,7 +333,7 @@ def test_errors_name_the_line_of_their_own_source() -> None:
 
 
 def test_a_clean_seal_over_a_run_that_goes_on_is_judged_and_does_not_end_the_trace() -> None:
-    """S5⁺ is violated by such a stop; the seal is no reason to refuse the evidence."""
+    """S5⁺ is violated by such a stop; the seal does not make the evidence invalid."""
     report = check(io.BytesIO(written(story("IS IE Due RS SS SE"), clean=True)))
     assert report.verdicts["S5⁺"].value is Value.VIOLATED
     assert not report.ended
@@ -341,7 +341,7 @@ def test_a_clean_seal_over_a_run_that_goes_on_is_judged_and_does_not_end_the_tra
 
 
 def test_whether_the_end_has_its_seal_is_reported() -> None:
-    """Without it, whether lines are missing there cannot be told."""
+    """Without a seal, lines may be missing at the end."""
     assert check(io.BytesIO(written(LONG, clean=False))).sealed
     assert not check(io.BytesIO(written(LONG))).sealed
 

@@ -1,4 +1,4 @@
-"""Long traces are read in blocks of lines: the same is found as line by line, in the same lines, and faster."""
+"""Long traces are read in blocks of lines, and whatever is wrong is found in the line in which it stands."""
 
 import json
 from collections.abc import Callable
@@ -20,7 +20,7 @@ HEAD = encode_header(Header("store"))
 
 
 class Chunks:
-    """A source that gives what it is told to give, piece by piece."""
+    """A source that gives these chunks, one at a time."""
 
     def __init__(self, *chunks: bytes) -> None:
         self._chunks = list(chunks)
@@ -65,7 +65,7 @@ def refused(*chunks: bytes) -> tuple[str, int, str]:
 
 @pytest.fixture(params=["orjson", "json"], autouse=True)
 def parser(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Everything holds with both parsers; the fast one is an extra."""
+    """Every test runs with both parsers, orjson and json."""
     loads = json.loads if request.param == "json" else pytest.importorskip("orjson").loads
     monkeypatch.setattr(reader, "_loads", loads)
 
@@ -82,7 +82,7 @@ def test_a_long_trace_is_read_whole() -> None:
 
 
 def test_what_is_ordinary_takes_the_fast_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Were it not so, nothing would be wrong but the speed, and no other test would notice."""
+    """Otherwise only the speed would suffer, which no other test notices."""
     calls = {"loads": 0, "check": 0}
     loads, check = reader._loads, reader._check_one
 
@@ -162,7 +162,7 @@ def test_a_wrong_field_in_a_block_is_refused_in_its_line(index: int, position: i
 
 @pytest.mark.parametrize("index", [START, END])
 def test_the_number_of_an_event_is_an_integer(index: int) -> None:
-    """83.0 is equal to it, and is not it."""
+    """83.0 is equal to 83, and is not an integer."""
     found = refused(*with_row(index, assign(1, float(TRACE[index].seq))))
     assert found[:2] == ("malformed", index + 2)
 
@@ -176,7 +176,7 @@ def test_fields_too_many_or_too_few_in_a_block_are_refused(index: int, change: C
 @pytest.mark.parametrize("index", [START, END])
 @pytest.mark.parametrize("moment", [FIRST_INSTANT, LAST_INSTANT])
 def test_the_ends_of_the_calendar_are_fine_in_a_block(index: int, moment: int) -> None:
-    """And cost no second look."""
+    """Instants at both ends of the calendar do not make a block be checked twice."""
     read = [
         row for part in Reader().read(Chunks(*with_row(index, assign(2, moment)))) for row in getattr(part, "rows", ())
     ]
@@ -190,7 +190,7 @@ def test_the_ends_of_the_calendar_are_fine_in_a_block(index: int, moment: int) -
     (-1, "a line was moved, repeated, or belongs to another trace"),
     (-70, "a line was moved, repeated, or belongs to another trace"),
 ])  # fmt: skip
-def test_a_wrong_number_in_a_block_is_told_with_the_one_before(index: int, by: int, why: str) -> None:
+def test_a_wrong_number_in_a_block_is_reported_with_the_one_before(index: int, by: int, why: str) -> None:
     """Reordered: what was found, after what, and what that means."""
     seq = TRACE[index].seq
     fault, line, reason = refused(*with_row(index, assign(1, seq + by)))
@@ -247,7 +247,7 @@ def test_blocks_without_a_last_newline_and_with_others_are_read() -> None:
 
 @pytest.mark.parametrize("size", [1, 2, 50, 51, 52, 53, 54, 1_000])
 def test_a_block_may_end_within_a_line(size: int) -> None:
-    """What is left of it comes with the next one."""
+    """The rest of a line comes with the next chunk."""
     data = b"".join(LINES)
     source = Chunks(*(data[begin : begin + size] for begin in range(0, len(data), size)))
     rows = [row for part in Reader().read(source) if isinstance(part, Rows) for row in part.rows]
@@ -255,5 +255,5 @@ def test_a_block_may_end_within_a_line(size: int) -> None:
 
 
 def test_nothing_has_been_read_at_first() -> None:
-    """The line of an error before the first one would be none."""
+    """An error before the first line names line 1."""
     assert Checker().line == Reader().line == 0

@@ -46,14 +46,14 @@ def event_with(letters: str, position: int, value: Any) -> bytes:
         (b'["IS",1.5,2,3]\n', "seq of IS is a number with a fraction or too large, not an integer"),
         (b'["RE",1,2,"x",4,5,6]\n', "ok of RE is an integer, not true or false"),
         (b'["BT",1,2,3,4]\n', "boot of BT is an integer, not a string"),
-        (b'[1]\n', "the line is no event: an array that begins with its letters"),
-        (b'7\n', "the line is no event: an array that begins with its letters"),
-        (b'[]\n', "the line is no event: an array that begins with its letters"),
+        (b'[1]\n', "the line is not an event: an array that begins with its letters"),
+        (b'7\n', "the line is not an event: an array that begins with its letters"),
+        (b'[]\n', "the line is not an event: an array that begins with its letters"),
         (b'{"seal":"shut"}\n', "the line is neither an event nor a header nor a seal"),
         (b'hello\n', "the line is not JSON: "),
     ],
 )  # fmt: skip
-def test_what_is_no_event_is_told_by_its_form(line: bytes, reason: str) -> None:
+def test_a_line_that_is_not_an_event_is_refused_for_its_form(line: bytes, reason: str) -> None:
     assert reason in told(LINES[0] + line)
 
 
@@ -69,27 +69,27 @@ def test_what_is_no_event_is_told_by_its_form(line: bytes, reason: str) -> None:
         (event_with("RG", 10, "x" * 30), f"place '{'x' * 20}' is none of loop, thread"),
         (event_with("IE", 6, "x" * 30), f"interrupted '{'x' * 20}' is none of restart, wait"),
         (event_with("RS", 6, "x" * 30), f"cause '{'x' * 20}' is none of cron, retry, interrupted"),
-        (event_with("RG", 9, 10**18), "known_since 1000000000000000000 is no microsecond of the calendar"),
-        (event_with("CK", 3, 10**18), "old 1000000000000000000 is no microsecond of the calendar"),
-        (event_with("WK", 2, -(10**18)), "at -1000000000000000000 is no microsecond of the calendar"),
+        (event_with("RG", 9, 10**18), "known_since 1000000000000000000 is not a microsecond of the calendar"),
+        (event_with("CK", 3, 10**18), "old 1000000000000000000 is not a microsecond of the calendar"),
+        (event_with("WK", 2, -(10**18)), "at -1000000000000000000 is not a microsecond of the calendar"),
         (event_with("RG", 8, "Mars/Olympus"), "unknown time zone 'Mars/Olympus'"),
         (event_with("IE", 9, "Mars/Olympus"), "unknown time zone 'Mars/Olympus'"),
         (event_with("RG", 6, "* * * *"), "cron expression '* * * *' does not have 5 fields"),
     ],
 )
-def test_what_no_event_can_say_is_told_by_its_field(data: bytes, reason: str) -> None:
+def test_an_impossible_value_is_refused_with_its_field(data: bytes, reason: str) -> None:
     assert reason in told(data)
 
 
 @pytest.mark.parametrize(("letters", "position", "value"), [("RG", 7, 0), ("IE", 4, 0), ("IE", 7, 5), ("IE", 8, None)])
 def test_the_least_that_an_event_can_say_is_fine(letters: str, position: int, value: Any) -> None:
-    """No delay, no task, a limit or none."""
+    """Zero milliseconds, zero tasks, a limit or null."""
     assert list(events(io.BytesIO(event_with(letters, position, value))))[-1][position - 1] == value
 
 
 @pytest.mark.parametrize(("version", "hint"), [(VERSION + 1, "upgrade duly"), (VERSION - 1, None)])
-def test_another_version_is_told_with_what_can_be_done(version: int, hint: str | None) -> None:
-    """A newer one can be read by a newer duly, an older one by none."""
+def test_another_version_is_refused_with_a_hint(version: int, hint: str | None) -> None:
+    """A newer version can be read by a newer duly, an older version by no duly."""
     with pytest.raises(TraceError) as refused:
         list(Reader().read(io.BytesIO(json.dumps({**HEADER, "version": version}).encode() + b"\n")))
     assert refused.value.details["fault"] == "version"
@@ -113,19 +113,19 @@ def test_another_version_is_told_with_what_can_be_done(version: int, hint: str |
         ("registers", 1, "the register snapshot cannot be read"),
     ],
 )
-def test_a_header_that_is_none_is_told_by_its_field(name: str, value: Any, reason: str) -> None:
-    """Also by the reader alone, before any monitor has looked."""
+def test_a_wrong_header_is_refused_with_its_field(name: str, value: Any, reason: str) -> None:
+    """By the reader alone, before any monitor is fed."""
     assert reason in told(json.dumps({**HEADER, name: value}).encode() + b"\n")
 
 
 @pytest.mark.parametrize("name", sorted(set(HEADER) - {"trace", "version"}))
-def test_a_header_that_lacks_a_field_is_told_which(name: str) -> None:
+def test_a_header_that_lacks_a_field_is_refused_with_its_name(name: str) -> None:
     lacking = {key: value for key, value in HEADER.items() if key != name}
     assert f"the header lacks '{name}'" in told(json.dumps(lacking).encode() + b"\n")
 
 
-def test_a_cut_line_is_told_as_such() -> None:
-    """Truncated, with what can be done about it; a whole line that is no JSON is another matter."""
+def test_a_cut_line_is_reported_as_such() -> None:
+    """Truncated, with a hint; a whole line that is not JSON is malformed."""
     with pytest.raises(TraceError) as refused:
         list(Reader().read(io.BytesIO(b"".join(LINES[:3]) + LINES[3][:-9])))
     assert (refused.value.details["fault"], refused.value.details["line"]) == ("truncated", 4)

@@ -42,7 +42,7 @@ def judged(trace: bytes) -> Report:
 
 
 def test_a_trace_in_segments_is_the_same_trace() -> None:
-    """Wherever it is cut."""
+    """Wherever a trace is cut into segments."""
     events = story(LIFE)
     whole = judged(in_segments(events))
     for cut in range(1, len(events)):
@@ -53,7 +53,7 @@ def test_a_trace_in_segments_is_the_same_trace() -> None:
 
 
 def test_registers_that_the_segment_before_does_not_lead_to_are_refused() -> None:
-    """Edited between two segments, with hashes that fit: the registers tell."""
+    """Edited between two segments, with hashes that fit: the registers differ."""
     events = story(LIFE)
 
     def later(registers: Any) -> None:
@@ -107,7 +107,7 @@ def test_registers_and_the_first_event_belong_together() -> None:
             judged(b"".join(lines))
 
 
-def test_the_latest_moment_of_a_trace_is_told() -> None:
+def test_the_latest_moment_of_a_trace_is_reported() -> None:
     """A report says until when it speaks, and over how many tasks and crashes."""
     events = story("IS IE Due RS Crash IS IE RS REs SS SE", tasks="xy")
     report = judged(in_segments(events, 5))
@@ -116,7 +116,7 @@ def test_the_latest_moment_of_a_trace_is_told() -> None:
 
 
 @pytest.mark.parametrize("letters", ["Crash", "Due", "RetryDue", "Resume"])
-def test_what_the_checker_derives_is_no_event_of_a_trace(letters: str) -> None:
+def test_what_the_checker_derives_is_not_an_event_of_a_trace(letters: str) -> None:
     """The hint says why: it would be the scheduler's word."""
     trace = in_segments(story("IS IE")[:1], clean=False).splitlines(keepends=True)[:2]
     with pytest.raises(TraceError) as refused:
@@ -136,12 +136,12 @@ def test_a_trace_may_speak_of_the_whole_calendar_and_of_nothing_else(inside: boo
         if inside:
             assert judged(b"".join(lines)).events == 1
         else:
-            with pytest.raises(TraceError, match="no microsecond of the calendar"):
+            with pytest.raises(TraceError, match="not a microsecond of the calendar"):
                 judged(b"".join(lines))
 
 
 def test_lines_that_were_encoded_before_are_written_as_they_are() -> None:
-    """A store keeps them; the segment is the same as one of events."""
+    """A store keeps lines; a segment made of them equals one made of events."""
     events = story(LIFE)
     added: list[bytes] = []
     put: list[bytes] = []

@@ -12,7 +12,7 @@ from duly.errors import TraceError
 from duly.formal.checking import check
 from duly.formal.monitor import Monitor
 from duly.formal.registers import RegisterSnapshot
-from duly.formal.trace import SS, WK, Header, encode, encode_header
+from duly.formal.trace import BT, IE, IS, SS, WK, Header, encode, encode_header
 from tests.formal.story import story
 
 WRONG: tuple[Any, ...] = (None, True, 0.5, "x", [], {}, [1], -1, 10**30, LAST_INSTANT + 1, -(2**62))
@@ -32,7 +32,7 @@ def snapshot() -> dict[str, Any]:
 
 
 def judged(registers: Any) -> None:
-    """A trace that begins with these registers and goes on for a moment."""
+    """A short trace that begins with these registers."""
     first = EVENTS + 1
     header = encode_header(Header("s", segment=2, previous="0" * 64, first=first, registers=registers))
     clock = registers["scheduler"]["clock"]
@@ -41,7 +41,7 @@ def judged(registers: Any) -> None:
 
 
 def test_a_snapshot_is_read_as_it_was_written() -> None:
-    """Through JSON and back it is the same, and a monitor that begins with it writes it again."""
+    """Through JSON and back it is equal, and a monitor that begins with it writes it again."""
     registers = snapshot()
     again = json.loads(json.dumps(registers))
     assert RegisterSnapshot.from_json(again).as_json() == registers
@@ -68,7 +68,7 @@ def test_no_value_of_a_register_does_harm(name: str) -> None:
 
 @pytest.mark.parametrize("column", range(19))
 def test_no_value_in_a_tasks_row_does_harm(column: int) -> None:
-    """The same for the registers of a task."""
+    """Each register of a task, with a value of another type or out of its range."""
     registers = snapshot()
     for value in WRONG:
         changed = copy.deepcopy(registers)
@@ -94,7 +94,7 @@ def test_a_list_of_something_else_is_refused(name: str) -> None:
 
 
 def test_fields_that_are_missing_or_too_many_are_refused() -> None:
-    """A snapshot of another version is none of this one."""
+    """A snapshot with another set of registers is refused."""
     for name in snapshot()["scheduler"]:
         registers = snapshot()
         del registers["scheduler"][name]
@@ -111,7 +111,7 @@ def test_fields_that_are_missing_or_too_many_are_refused() -> None:
 
 
 def test_a_task_that_is_named_twice_is_refused() -> None:
-    """Which of the two would be meant?"""
+    """It would be unclear which of the two is meant."""
     registers = snapshot()
     registers["tasks"].append(registers["tasks"][0])
     with pytest.raises(ValueError, match="names a task twice"):
@@ -119,7 +119,7 @@ def test_a_task_that_is_named_twice_is_refused() -> None:
 
 
 def test_a_stop_that_completes_too_early_names_the_task_that_runs() -> None:
-    """S5⁺: of several tasks, the one whose run goes on, not the first that is known."""
+    """S5⁺: of several tasks, the one whose run has not ended, not the first one."""
     monitor = Monitor()
     found = [each for event in story("IS IE Due RS:x REs:x RS:y SS SE", tasks="xy") for each in monitor.step(event)]
     assert [(each.property, each.task) for each in found] == [("S5⁺", "y")]
@@ -154,3 +154,22 @@ def test_the_registers_of_a_trace_that_has_not_begun() -> None:
         },
         "tasks": [],
     }
+
+
+@pytest.mark.parametrize(("text", "crashed"), [("IS IE Due RS", True), ("IS IE Due RS REs SS SE", False)])
+def test_a_trace_of_a_used_store_begins_with_what_the_store_says(text: str, crashed: bool) -> None:
+    """SPEC 3.7: the boot with which it begins finds a crash, or a store that was closed."""
+    monitor = Monitor()
+    for event in story(text):
+        monitor.step(event)
+    begun = RegisterSnapshot.of_stored(monitor.snapshot().tasks, crashed=crashed, zone="Europe/Berlin")
+    empty = Monitor().snapshot().scheduler
+    assert begun.scheduler == {**empty, "booted": True, "quiet": not crashed, "zone": "Europe/Berlin"}
+    assert RegisterSnapshot.from_json(begun.as_json()) == begun
+    monitor = Monitor(begun)
+    at = Instant(begun.tasks[0].started + 1)
+    assert monitor.step(BT(1, at, "boot-9", 0)) == []
+    assert monitor.registers.epoch == crashed
+    monitor.step(IS(2, at, 1))
+    monitor.step(IE(3, at, 1, 1, "", "restart", None, None, "Europe/Berlin"))
+    assert monitor.obliged("x", at) is crashed

@@ -47,7 +47,7 @@ def test_a_life_with_a_retry_a_crash_and_a_stop() -> None:
 
 
 def test_with_wait_a_retry_outlives_the_crash() -> None:
-    """And nothing resumes."""
+    """With `wait`, nothing resumes."""
     events = story("IS IE Due RS REf RetryDue RS Crash IS IE RS", mode="wait")
     assert told(events).splitlines()[-5:] == [
         "8 BT Wait", "9 IS IS_2 Wait", "10 IE IE_2 Wait", "11 RetryDue Wait", "11 RS RS_3g1 Wait",
@@ -111,7 +111,7 @@ def test_what_has_come_since_the_last_event_stands_at_the_end() -> None:
 
 
 def test_other_tasks_are_nothing() -> None:
-    """Their events keep their positions, without a letter."""
+    """Events of other tasks keep their positions, without a letter."""
     events = story("IS IE Due RS:y REs:y RS", tasks="xy")
     assert told(events).splitlines()[2:] == ["3 First", "4", "5 IE IE_1", "6", "7", "8 Due", "8 RS RS_2g1"]
     assert told(events, "y").splitlines()[2:] == [
@@ -138,12 +138,12 @@ def test_a_clock_that_steps(back: int, letters: list[str]) -> None:
 
 
 def redeclared(events: list[Event], **change: object) -> list[Event]:
-    """With something else in every declaration."""
+    """The events, with another value in every declaration."""
     return [each._replace(**change) if isinstance(each, RG) else each for each in events]  # type: ignore[arg-type]
 
 
 def seen_again(events: list[Event], at: int) -> list[Event]:
-    """With one more event of the task that does nothing."""
+    """The events, with one more event of the task that does nothing."""
     (declaration,) = (each for each in events if isinstance(each, RG))
     return [*events, declaration._replace(seq=len(events) + 1, at=Instant(at), change=PRESERVED)]
 
@@ -170,7 +170,7 @@ def test_a_pulse_comes_once(text: str, pulses: list[str]) -> None:
     ],
 )
 def test_what_had_come_before_the_clock_went_back_comes_again(text: str, seconds: int, pulse: str) -> None:
-    """SPEC 2.5: when its instant does."""
+    """SPEC 2.5: when its instant comes again."""
     events = story(text)
     late = events[-1].at + seconds * SECOND
     seen = seen_again(events, late)
@@ -254,7 +254,7 @@ def test_a_start_of_another_declaration_is_stale() -> None:
     ],
 )
 def test_what_is_violated_and_where(events: list[Event], expected: dict[str, int]) -> None:
-    """At the first event that no continuation can mend; before the very first nothing was so, not even ¬Quiet."""
+    """At the first event that no continuation makes good; before the first event nothing holds, not even ¬Quiet."""
     assert violated(events) == expected
 
 
@@ -268,7 +268,7 @@ def test_an_end_belongs_to_its_run_by_number_and_declaration(change: dict[str, i
 
 
 def test_the_earliest_of_all_tasks_counts() -> None:
-    """Whichever comes first in the alphabet."""
+    """Whichever task comes first in the alphabet."""
     assert violated(story("IS IE Due RS:y RS:y RS:x RS:x", tasks="xy"))["S1"] == 7
     assert violated(story("IS IE Due RS:x RS:x RS:y RS:y", tasks="xy"))["S1"] == 7
 

@@ -101,7 +101,7 @@ def test_a_long_past_is_kept_as_registers(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_witness_can_be_checked_like_any_trace() -> None:
-    """It is told with the numbers of the whole trace; renumbered it is a trace of its own."""
+    """It has the numbers of the whole trace; renumbered it is a trace of its own."""
     trace = story("IS IE Due RS REs Due RS RS")
     found = witness(trace, first_violation(trace))
     out = io.BytesIO()
@@ -114,7 +114,7 @@ def test_a_witness_can_be_checked_like_any_trace() -> None:
     assert [each.property for each in report.violations] == ["S1", "S2"]
 
 
-def test_a_witness_is_told_line_by_line() -> None:
+def test_a_witness_is_printed_line_by_line() -> None:
     """Without what one task cannot know, and without what is not set; names cannot move the cursor."""
     trace = [each._replace(task="x\x1b[2J") if isinstance(each, RG | RS) else each for each in story("IS IE Due RS RS")]
     assert str(witness(trace, first_violation(trace))).splitlines() == [
@@ -138,8 +138,8 @@ EW_TWICE = Violation(
 )
 
 
-def test_another_tasks_events_are_told_as_signs_of_life() -> None:
-    """In a witness of lateness: that something happened, not what; a wake-up is told as itself."""
+def test_events_of_another_task_are_printed_as_signs_of_life() -> None:
+    """In a witness of lateness: that something happened, not what; a wake-up is printed as itself."""
     events_ = story("IS IE", tasks="xy")
     noon = 1_764_003_600_000_000
     awake: list[Event] = [WK(6, Instant(noon - 10_000_000), 5), RS(7, Instant(noon), "y", 2, 1, "cron", 0)]
@@ -157,7 +157,7 @@ def test_another_tasks_events_are_told_as_signs_of_life() -> None:
 
 @pytest.mark.parametrize("length", [0, 5, 6])
 def test_a_trace_that_does_not_show_it_is_refused(length: int) -> None:
-    """One that ends too early, also if it ends with another one of its kind."""
+    """One that ends too early, even if it ends with another violation of its kind."""
     trace = story("IS IE Due RS RS RS")
     monitor = Monitor()
     *_, last = (each for event in trace for each in monitor.step(event) if each.property == "S1")
@@ -230,7 +230,7 @@ def shows(part: Sequence[Event], violation: Violation) -> bool:
 
 
 def test_pairs_of_a_long_trace_are_left_out_although_neither_could_go_alone() -> None:
-    """A start and its end go only together; a task that is late by what is left out is no other violation."""
+    """A start and its end go together; a task that is late because events were removed is not another violation."""
     trace = story("IS IE Due RS REs " + "Due RS REf RetryDue RS REs " * 30 + "RS")
     found = witness(trace, first_violation(trace))
     assert letters(found) == "IS RG IE RS RE RS"
@@ -238,7 +238,7 @@ def test_pairs_of_a_long_trace_are_left_out_although_neither_could_go_alone() ->
 
 
 def test_pairs_are_left_out_wherever_they_stand(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With any number of events before them; also where not all sub-traces can be tried."""
+    """With any number of events before them, even where not all sub-traces can be tried."""
     monkeypatch.setattr(module, "EXHAUSTIVE_MAX", 0)
     trace = story("IS IE Crash IS IE Due RS REs SE")
     assert letters(witness(trace, first_violation(trace))) == "IS RG IE SE"

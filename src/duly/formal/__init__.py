@@ -1,17 +1,19 @@
-"""The observable trace of a scheduler, the properties it must satisfy, and the checker that holds one to the other.
+"""The observable trace of a scheduler, the properties it must satisfy, and the checker that compares the two.
 
 trace        the alphabet as frozen values, and JSON Lines, the form in which traces are exchanged
 reader       a streaming reader of that form: precise errors, never a silent gap
 calendar     the checker's own cron arithmetic; it shares nothing with the scheduler's
 properties   registers and properties as data: name, formula, sentence, kind
-registers    what the monitor remembers about one task, and all of it as a snapshot
-machine      all registers as recurrences: what each event is checked for, and what it changes
-monitor      the fast way: one pass, constant memory per task, four-valued verdicts
-fast_path    long traces: ordinary starts and ends in one loop
+registers    what a monitor remembers of the scheduler and of each task, and all of it as a snapshot
 promptness   the bounded shadows: how long an obligation may stay open while the process had compute
+machine      what each event is checked for, and what it does to the registers
+fast_path    ordinary starts and ends of long traces, in one loop
+monitor      one pass over a trace, constant memory per task, four-valued verdicts
 verdicts     violations, what is open, and the four values
 witnesses    the smallest sub-trace that shows a violation
 checking     reader and monitor together: segments in, a report out
+
+The properties are evaluated a second time, slowly and from their texts, by `tests/formal/reference`.
 
 Writing a trace (a store does it in the transaction that changes the state)::
 

@@ -1,9 +1,9 @@
 """The checker's own cron arithmetic: whole days of instants, listed minute by minute, and searched by bisection.
 
-It shares nothing with the scheduler's: a checker with the scheduler's arithmetic would confirm its mistakes. Where that
-leaps over bit sets, this takes the obvious way. A local day is a table of its 1,440 minutes, each with the instant at
-which it first occurs, or nothing if the zone skips it (SPEC 2.2, 2.3). The occurrences of an expression on that day are
-those of its minutes. Both are kept per day, because a trace walks through time.
+It shares nothing with the scheduler's: a checker with the scheduler's arithmetic would confirm its mistakes. Where the
+scheduler leaps over bit sets, this takes the obvious way. A local day is a table of its 1,440 minutes, each with the
+instant at which it first occurs, or nothing if the zone skips it (SPEC 2.2, 2.3). The occurrences of an expression on
+that day are those of its minutes. Both are kept per day, because a trace walks through time.
 """
 
 import re
@@ -45,7 +45,7 @@ def zone_named(name: str) -> tzinfo:
 
 @lru_cache(maxsize=64)
 def zone_of(name: str) -> "Zone":
-    """The zone of a name; the same object, with what it remembers, for all who ask. Raises ValueError."""
+    """The zone of a name: one object per name, because it remembers what it has computed. Raises ValueError."""
     return Zone(name)
 
 
@@ -83,7 +83,7 @@ class Zone:
         return offset // _TICK
 
     def _minutes_of(self, ordinal: int) -> Sequence[int | None]:
-        """The instants at which the minutes of a local day first occur; None for those that do not exist."""
+        """The instants at which the minutes of a local day first occur; None for a minute that does not exist."""
         day = datetime.fromordinal(ordinal)
         begin, end = self._first_copy(day), self._first_copy(day + timedelta(days=1))
         if begin is not None and end is not None and end - begin == 1440 * MINUTE:
@@ -99,23 +99,23 @@ class Zone:
 
 
 class Schedule:
-    """When an expression occurs in a zone."""
+    """The occurrences of an expression in a zone."""
 
     def __init__(self, text: str, zone: Zone) -> None:
         self.text = text
         self.zone = zone
         self._minutes, self._hours, self._days, self._months, self._weekdays, self._either = parse(text)
-        self.known_from = self.known_until = NEVER  # from the first until the second, `after` answers the second
+        self.known_from = self.known_until = NEVER  # for an instant between these two, `after` is the second
         self._today: list[Instant] = []
         self._occurrences_on = lru_cache(maxsize=_DAYS_KEPT)(self._list_day)
 
     def after(self, at: Instant) -> Instant:
         """The first occurrence after an instant; NEVER if the calendar ends before it."""
-        # The last answer is the answer for every moment from which it was found until it comes.
+        # The last answer holds for every instant from the one that was asked about to the answer itself.
         if self.known_from <= at < self.known_until:
             return self.known_until
         today = self._today
-        if today and today[0] <= at < today[-1]:  # first copies of one day follow each other, no other day between
+        if today and today[0] <= at < today[-1]:  # no occurrence of another day lies between those of one day
             answer = today[bisect_right(today, at)]
         else:
             answer = self._search_after(at)
@@ -158,7 +158,7 @@ class Schedule:
 
 
 def _inside(at: int) -> int:
-    """An instant, a day away from the ends of the calendar at least: local time has no room beyond them."""
+    """An instant, kept at least a day away from the ends of the calendar, beyond which there is no local time."""
     return max(_FIRST_INSTANT, min(at, _LAST_INSTANT))
 
 
@@ -174,7 +174,7 @@ def parse(text: str) -> tuple[list[int], list[int], set[int], set[int], set[int]
         _numbers(field, *limits) for field, limits in zip(fields, _LIMITS, strict=True)
     )
     if fields[4] == "*" and min(days) > max(monthrange(_LEAP_YEAR, month)[1] for month in months):
-        raise ValueError(f"cron expression {text[:80]!r} never matches")  # SPEC 6.3: nobody can have declared it
+        raise ValueError(f"cron expression {text[:80]!r} never matches")  # SPEC 6.3: no scheduler takes it
     return sorted(minutes), sorted(hours), days, months, weekdays, fields[2] != "*" and fields[4] != "*"
 
 
@@ -196,5 +196,5 @@ def _numbers(field: str, low: int, high: int) -> set[int]:
 
 
 def _number(digits: str) -> int:
-    """Three digits are out of every range, and so are all that follow them."""
+    """The value of digits, cut to three: a number of three digits is out of every range, as is a longer one."""
     return int(digits.lstrip("0")[:3] or "0")

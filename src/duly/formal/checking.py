@@ -15,7 +15,7 @@ from duly.formal.verdicts import Verdict, Violation
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a trace says about each property, and what has been looked at to say so."""
+    """The verdict on each property, and what was read to reach it."""
 
     scheduler: str
     verdicts: dict[str, Verdict]
@@ -27,11 +27,11 @@ class Report:
     crashes: int
     until: Instant
     ended: bool  # cleanly: the verdicts are final
-    sealed: bool  # the last segment has its seal; without one, it cannot be told whether lines at its end are missing
+    sealed: bool  # the last segment has its seal; without one, lines may be missing at its end
 
     @property
     def violated(self) -> bool:
-        """Whether any property is."""
+        """Whether any property is violated."""
         return any(verdict.value is Value.VIOLATED for verdict in self.verdicts.values())
 
 
@@ -54,14 +54,14 @@ def check(
 
 
 class Checker:
-    """The same, source by source, for callers that want to name the source of an error."""
+    """A check source by source, for callers that name the source of an error."""
 
     def __init__(self, *, bounded: bool = True, progress: Callable[[int], object] | None = None) -> None:
         self._bounded = bounded
         self._progress = progress
         self._reader = Reader()
         self.monitor = Monitor(bounded=bounded)
-        self.start: RegisterSnapshot | None = None  # what the trace began with; None: nothing
+        self.start: RegisterSnapshot | None = None  # the registers with which the trace began; None: empty
         self._header: Header | None = None
         self._first_segment = 0
         self._segments = 0
@@ -108,14 +108,14 @@ class Checker:
         self._sealed = False
 
     def _seal(self, seal: Seal) -> None:
-        # Only a stop ends a trace. If something still runs then, that is a violation, and it could go on.
+        # Only a stop ends a trace. A run that outlives it is a violation, and the trace could go on.
         if seal.clean and not self.monitor.registers.quiet:
             raise TraceError("malformed", self.line, "the seal is clean, but no stop has completed")
         self._ended = seal.clean and not self.monitor.registers.running
         self._sealed = True
 
     def report(self) -> Report:
-        """The verdicts on all that was taken."""
+        """The verdicts on everything that was read."""
         monitor, registers = self.monitor, self.monitor.registers
         return Report(
             scheduler=self._header.scheduler if self._header is not None else "",

@@ -29,7 +29,7 @@ class Machine:
         self.on: dict[str, Callable[..., None]] = {letters: getattr(self, f"_{letters.lower()}") for letters in LETTERS}
         """What takes an event, by its letters: called with the letters and the fields."""
         self._event, self._at = "", Instant(0)  # set before anything is reported
-        self._look_anew()
+        self._compute_deadlines()
 
     def _report(self, property_id: str, task: TaskRegisters | None, sentence: str, **more: object) -> None:
         """Note a violation at this position."""
@@ -110,7 +110,7 @@ class Machine:
             self._judge_end(task, run, generation, alive=alive)
             if (name, run, generation) in registers.overlapped:
                 registers.overlapped.remove((name, run, generation))
-                return  # the run that overlapped it goes on
+                return  # the run that overlapped it has not ended
         if generation == task.generation:
             if ok:
                 if not task.fresh and alive:
@@ -158,7 +158,7 @@ class Machine:
             self._watch_stop()
 
     def _stranger(self, name: str) -> TaskRegisters:
-        """A task that was never registered; whatever it does is wrong, and goes on record like the rest."""
+        """A task that was never registered: what it does is wrong, and is remembered like the rest."""
         task = self.registers.tasks[name] = TaskRegisters(name)
         return task
 
@@ -191,9 +191,9 @@ class Machine:
             minute = registers.zone.minute(at)
             for task in registers.tasks.values():
                 task.correct(at, minute)
-        self._look_anew()
+        self._compute_deadlines()
 
-    def _look_anew(self) -> None:
+    def _compute_deadlines(self) -> None:
         if self.promptness is not None:
             self.promptness.rebuild()
             self.alarm = self.promptness.alarm()
@@ -291,7 +291,7 @@ class Machine:
         if len(registers.schedules) > 2 * registers.declared + 1_000:  # most belong to declarations that are gone
             in_use = (task.schedule for task in registers.tasks.values() if task.schedule)
             registers.schedules = {schedule.text: schedule for schedule in in_use}
-        self._look_anew()
+        self._compute_deadlines()
 
     def _if(self, letters: str, seq: int, at: Instant, call: int, _error: str) -> None:
         registers = self._begin(letters, seq, at)

@@ -8,7 +8,7 @@ Liveness cannot be refuted by a prefix; that something took longer than its boun
   step of the clock or a boot it starts anew, because a process that was frozen or suspended is not late.
 
 So a trace without wake-ups can hide lateness, but one that shows it is proof. Tasks wait in a queue for their deadline,
-at most one entry each that counts; a state that changed is noticed when its entry comes up.
+with one valid entry each; a state that has changed is noticed when its entry comes up.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from duly.formal.calendar import NEVER
 from duly.formal.registers import Registers, TaskRegisters
 
 GAP: Final = 90 * MICROSECONDS
-"""A loop that wakes at every minute boundary leaves no longer silence than this, if it is given compute."""
+"""A loop that wakes at every minute boundary is never silent for longer than this, if it has compute."""
 
 STOP_BOUND: Final = 60 * MICROSECONDS
 """A stop keeps trying to store ends for 30 s after the last callback has ended (SPEC 4.3), then raises."""
@@ -43,11 +43,11 @@ class Promptness:
         self.bound = bound(0)
 
     def alarm(self) -> Instant:
-        """When to look next."""
+        """The first deadline: nothing can be late before it."""
         return min(self._heap[0] if self._heap else NEVER, self._stop_deadline)
 
     def rebuild(self) -> None:
-        """Look at every task anew: the clock went back, or other tasks are declared."""
+        """Compute every deadline anew: the clock went back, or other tasks are declared."""
         self.bound = bound(self._registers.declared)
         self._heap.clear()
         self._waiting.clear()
@@ -69,12 +69,12 @@ class Promptness:
         self._stop_deadline = Instant(registers.clock + STOP_BOUND) if waiting else NEVER
 
     def ring(self, now: Instant) -> None:
-        """Deadlines have come: which of them has been missed?"""
+        """Report the deadlines that have been missed."""
         while self._heap and self._heap[0] < now:
             come = heappop(self._heap)
             for task in self._waiting.pop(come):
                 if come != task.watched:
-                    continue  # another one took its place
+                    continue  # a later entry took its place
                 task.watched = NEVER
                 deadline = self._deadline(task)
                 if deadline < now:
@@ -96,7 +96,7 @@ class Promptness:
             waiting.append(task)
 
     def _deadline(self, task: TaskRegisters) -> Instant:
-        """The deadline of what the task owes, or will owe; NEVER while something must happen first that looks again."""
+        """The deadline of what the task owes, or will owe; NEVER while an event must come first, which asks again."""
         registers = self._registers
         since = task.next_due
         if not (task.declared and registers.active):

@@ -30,17 +30,17 @@ from typing import Final
 class Value(Enum):
     """What a finite trace says about a property."""
 
-    VIOLATED = "violated"  # by this prefix, and so by all that may follow
+    VIOLATED = "violated"  # by this prefix, and so by every continuation
     SATISFIED = "satisfied"  # the trace has ended, and it is so
     HOLDING = "holding"  # not violated, and nothing is open
     PENDING = "pending"  # not violated, and something is still to happen
 
 
 class PropertyKind(Enum):
-    """Which values a property can take on a trace that goes on."""
+    """Which values a property can take on a trace that has not ended."""
 
     SAFETY = "safety"  # violated, holding
-    WELL_FORMED = "well-formedness"  # the same, but a violation means a broken log or a fabricated event
+    WELL_FORMED = "well-formedness"  # violated, holding; a violation means a broken log or a fabricated event
     LIVENESS = "liveness"  # holding, pending; no prefix decides it
     BOUNDED = "bounded liveness"  # the shadow of a liveness property: violated, holding
 
@@ -56,7 +56,7 @@ class Register:
 
 @dataclass(frozen=True, slots=True)
 class Property:
-    """What a trace is held against."""
+    """What a trace must satisfy."""
 
     id: str
     formula: str

@@ -31,18 +31,18 @@ BLOCK_BYTES: Final = 1 << 14  # what fits into the processor's caches, parsed
 _FIRST_INSTANT: Final = -62_135_596_800 * MICROSECONDS  # the year 1
 
 Row = list[Any]
-"""An event as it stands in a line: letters, seq, at, and what else its class has."""
+"""A line of an event, parsed: letters, seq, at, and the other fields of its class."""
 
 
 class Rows(NamedTuple):
-    """Some events in a row, and the line of the first of them."""
+    """Events that follow each other, and the line of the first."""
 
     rows: list[Row]
     line: int
 
 
 class Source(Protocol):
-    """What is read from: a file opened in binary mode, or anything with its `read`."""
+    """A file opened in binary mode, or anything with its `read`."""
 
     def read(self, size: int, /) -> bytes:
         """Some bytes, at most `size`; none at the end."""
@@ -71,7 +71,7 @@ class Reader:
 
     def __init__(self) -> None:
         self.line = 0  # the last one read of the present source
-        self._header: Header | None = None  # with it come the values of the others
+        self._header: Header | None = None  # the fields below are set with it
         self._sealed: bool
         self._expected: int
         self._count: int
@@ -110,15 +110,15 @@ class Reader:
         return rows if len(rows) == lines else None
 
     def _take(self, rows: list[Row], line: int) -> Rows:
-        """Check events: their shape, their values, their numbers."""
+        """Check the shape, the values and the numbers of events."""
         if not self._is_plain(rows):
-            self._look_at_each(rows, line)
+            self._check_each(rows, line)
         self._count += len(rows)
         self._expected += len(rows)
         return Rows(rows, line)
 
     def _is_plain(self, rows: list[Row]) -> bool:
-        """Whether all of these are right; starts and ends, which are nearly all of a trace, are checked at once."""
+        """Whether all rows are right. Starts and ends, which are nearly all of a trace, are checked without a call."""
         expected = self._expected
         try:
             for row in rows:
@@ -150,8 +150,8 @@ class Reader:
             return False
         return True
 
-    def _look_at_each(self, rows: list[Row], line: int) -> None:
-        """The same, one by one; raises for the first that is wrong."""
+    def _check_each(self, rows: list[Row], line: int) -> None:
+        """Check rows one by one; raises for the first that is wrong."""
         for index, row in enumerate(rows):
             _check_one(row, line + index)
             if (found := row[1]) != (expected := self._expected + index):
@@ -246,7 +246,7 @@ class Reader:
 
 
 def _blocks(source: Source) -> Iterator[bytes]:
-    """Whole lines, some at a time; the last of them may lack its newline."""
+    """Whole lines, several at a time; the last one may lack its newline."""
     pieces: list[bytes] = []
     while chunk := source.read(BLOCK_BYTES):
         end = chunk.rfind(b"\n") + 1
@@ -260,9 +260,9 @@ def _blocks(source: Source) -> Iterator[bytes]:
 
 
 def _check_one(row: Any, line: int) -> None:
-    """Whether a row is an event; its number is another matter."""
+    """Whether a row is an event, apart from its number. Raises TraceError."""
     if not isinstance(row, list) or not row or not isinstance(row[0], str):
-        raise TraceError("malformed", line, "the line is no event: an array that begins with its letters")
+        raise TraceError("malformed", line, "the line is not an event: an array that begins with its letters")
     letters = row[0]
     if letters not in LETTERS:
         hint = "Due, RetryDue and Crash are derived by the checker" if letters in _DERIVED else None
@@ -277,7 +277,7 @@ def _check_one(row: Any, line: int) -> None:
 
 
 def _wrong_type(letters: str, row: Row) -> str:
-    """Which field it is: all combinations of types that single fields may have are shapes, so there is one."""
+    """The field with a wrong type. There is one, because every combination of types that fields may have is a shape."""
     wanted = [{shape[position] for shape in _SHAPES[letters]} for position in range(len(row))]
     position = next(position for position, value in enumerate(row) if type(value) not in wanted[position])
     types = " or ".join(sorted(_JSON_NAMES[kind] for kind in wanted[position]))
@@ -287,7 +287,7 @@ def _wrong_type(letters: str, row: Row) -> str:
 def _check_values(letters: str, fields: dict[str, Any], line: int) -> None:
     for name in ("at", "known_since", "old"):
         if not _FIRST_INSTANT <= fields.get(name, 0) <= LAST_INSTANT:
-            raise TraceError("malformed", line, f"{name} {fields[name]} is no microsecond of the calendar")
+            raise TraceError("malformed", line, f"{name} {fields[name]} is not a microsecond of the calendar")
     for name, known in _VALUES.items():
         if name in fields and fields[name] not in known:
             raise TraceError("malformed", line, f"{name} {fields[name][:20]!r} is none of {', '.join(known)}")

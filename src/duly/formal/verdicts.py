@@ -14,7 +14,7 @@ OPEN_SHOWN_MAX: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A property does not hold at a position: which, where, for whom, and what was known just before."""
+    """A property that does not hold at a position: which, where, for which task, and the registers just before."""
 
     property: str
     seq: int
@@ -25,8 +25,8 @@ class Violation:
     registers: dict[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        whose = f", task {self.task!r}" if self.task is not None else ""
-        return f"{self.property} violated at {self.seq} ({self.event}){whose}: {self.sentence}"
+        of_task = f", task {self.task!r}" if self.task is not None else ""
+        return f"{self.property} violated at {self.seq} ({self.event}){of_task}: {self.sentence}"
 
 
 @dataclass(frozen=True, slots=True)

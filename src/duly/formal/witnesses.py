@@ -1,9 +1,8 @@
 """The smallest sub-trace that shows a violation.
 
-What another task did cannot matter, so only lifecycle events and those of the task are kept. From these, events are
-taken away for as long as the monitor still finds the same violated at the last event, for the same reason, and nothing
-wrong earlier that is not wrong earlier in the trace. What remains shows the violation, and nothing smaller within it
-does.
+What another task did cannot matter, so only lifecycle events and those of the task are kept. Events are then removed as
+long as the monitor still finds this property violated at the last event, for the same reason, and finds nothing wrong
+earlier that the whole trace does not have. What remains shows the violation, and no part of it does.
 """
 
 import re
@@ -22,9 +21,10 @@ from duly.formal.verdicts import Violation
 from duly.text import plain
 
 WINDOW: Final = 2_000
-"""Events of one task that are kept at most; what came before them is kept as registers."""
+"""How many events of one task are kept at most; earlier ones are kept as registers."""
 
 EXHAUSTIVE_MAX: Final = 12
+"""Up to this many events, all sub-traces are tried."""
 
 ANOTHER_TASKS: Final = -1
 """`mono` of a WK that stands in a sub-trace for an event of another task."""
@@ -34,7 +34,7 @@ _Kind = tuple[object, ...]
 
 @dataclass(frozen=True, slots=True)
 class Witness:
-    """A sub-trace; if it does not begin with the trace itself, the registers it begins with."""
+    """A sub-trace, and the registers with which it begins, unless it begins with the trace."""
 
     violation: Violation
     events: tuple[Event, ...]
@@ -60,7 +60,7 @@ def witness(events: Iterable[Event], violation: Violation, start: RegisterSnapsh
 def witnesses(
     events: Iterable[Event], violations: Sequence[Violation], start: RegisterSnapshot | None = None
 ) -> list[Witness | None]:
-    """The same for several violations, in one pass over the trace; None for one that the trace does not show."""
+    """The witnesses of several violations, in one pass over the trace; None where the trace does not show one."""
     relevant = [_Relevant(violation, start) for violation in violations]
     last = max((violation.seq for violation in violations), default=0)
     for event in events:
@@ -72,7 +72,7 @@ def witnesses(
 
 
 class _Relevant:
-    """What can matter to a violation, and the registers at its beginning."""
+    """The events that can matter to a violation, and the registers before the first of them."""
 
     def __init__(self, violation: Violation, start: RegisterSnapshot | None) -> None:
         self._violation = violation
@@ -88,7 +88,7 @@ class _Relevant:
             if violation.task is not None and event.task != violation.task:
                 if not self._bounded:
                     return
-                event = WK(event.seq, event.at, ANOTHER_TASKS)  # to this task, evidence that the process had compute
+                event = WK(event.seq, event.at, ANOTHER_TASKS)  # it only shows that the process had compute
         elif isinstance(event, WK) and not self._bounded:
             return
         elif isinstance(event, IE) and violation.task is not None:
@@ -112,7 +112,7 @@ class _Relevant:
         return None
 
     def _all_found(self) -> tuple[frozenset[_Kind], frozenset[str]]:
-        """What is wrong before the violation, and which properties its event violates."""
+        """The violations before this one, and the properties that its event violates."""
         monitor = Monitor(self._base, bounded=self._bounded)
         before = frozenset(_kind(found) for event in self._kept[:-1] for found in monitor.step(event))
         return before, frozenset(found.property for found in monitor.step(self._kept[-1]))
@@ -122,12 +122,12 @@ class _Relevant:
 class _Search:
     kind: _Kind
     start: RegisterSnapshot | None
-    before: frozenset[_Kind]  # what may be wrong before it
-    beside: frozenset[str]  # what its event violates
-    bounded: bool  # whether lateness counts: not if the violation is another, for what is left out makes tasks late
+    before: frozenset[_Kind]  # violations that may precede it
+    beside: frozenset[str]  # the properties that its event violates
+    bounded: bool  # whether lateness counts: only for a violation of a bound, since removed starts make tasks late
 
     def shows(self, events: Sequence[Event]) -> bool:
-        """Whether the last event violates the same for the same reason, and nothing new is wrong before it."""
+        """Whether the last event violates the property for the same reason, and nothing else is wrong before it."""
         monitor = Monitor(self.start, bounded=self.bounded)
         for event in events[:-1]:
             found = monitor.step(event)
@@ -137,7 +137,7 @@ class _Search:
         return self.kind in map(_kind, found) and {each.property for each in found} == self.beside
 
     def smallest(self, events: Sequence[Event]) -> Sequence[Event]:
-        """A sub-trace that shows it although nothing smaller within it does, if it is short enough to try them all."""
+        """A sub-trace that shows the violation; if it is short enough to try all its parts, none of them does."""
         *others, last = events
         others = self._reduced(others, last)
         if len(others) < EXHAUSTIVE_MAX:
@@ -161,7 +161,7 @@ class _Search:
 
 
 def _kind(violation: Violation) -> _Kind:
-    """What, whose and why: its sentence, without numbers, and the registers that say where the scheduler was."""
+    """What makes two violations alike: property, task, sentence without numbers, and the state of the scheduler."""
     registers = (violation.registers.get(name) for name in ("Active", "Quiet", "Registered", "Running"))
     return violation.property, violation.task, re.sub(r"[0-9]+", "", violation.sentence), *registers
 
@@ -175,5 +175,5 @@ def _lines(found: Witness) -> Iterator[str]:
         if isinstance(event, IE) and event.declared < 0:
             del fields["declared"], fields["digest"]
         at = as_datetime(event.at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        told = " ".join(f"{name}={plain(value)}" for name, value in fields.items() if value is not None)
-        yield f"  {event.seq:>6}  {at}  {type(event).__name__}  {told}".rstrip()
+        text = " ".join(f"{name}={plain(value)}" for name, value in fields.items() if value is not None)
+        yield f"  {event.seq:>6}  {at}  {type(event).__name__}  {text}".rstrip()

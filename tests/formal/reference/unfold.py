@@ -1,10 +1,10 @@
 """The slow way from a trace to positions with Due, RetryDue, Resume and Crash: what the formulas are evaluated on.
 
 Pulses of a task stand on its own time line, directly before the first of its events that is not earlier than they are;
-those that have come since its last event stand at the end. A RetryDue comes after its failure, also with delay zero. A
+those that have come since its last event stand at the end. A RetryDue comes after its failure, even with delay zero. A
 Crash stands directly before the boot that follows it. The wall clock may step back: then what had come has not come.
 
-Nothing here is shared with the monitor but the calendar: the two are held against each other.
+Nothing here is shared with the monitor but the calendar: tests compare the two.
 """
 
 import re
