@@ -32,6 +32,13 @@ from duly.errors import InvalidCronExpressionError
         (" @hourly ", "0 * * * *"),
         ("@weekly", "0 0 * * 0"),
         ("30 2 * * 1-5", "30 2 * * 1-5"),
+        ("0 0 * * 7-2", "0 0 * * 0-2"),
+        ("0 7-9/2 * * *", "0 7,9 * * *"),
+        ("1,2,3 */12 * * *", "1,2,3 0,12 * * *"),  # what is POSIX already stays as it is written
+        ("*/30 0 31 12 *", "0,30 0 31 12 *"),
+        ("*/30 23 1 1 *", "0,30 23 1 1 *"),
+        ("*/30 0000000005 * * *", "0,30 0000000005 * * *"),
+        ("*/30 0 * * 6,0", "0,30 0 * * 6,0"),
     ],
 )
 def test_what_has_an_equivalent(text: str, posix: str) -> None:
@@ -52,6 +59,9 @@ def test_what_has_an_equivalent(text: str, posix: str) -> None:
         ("0 12 ? * 2-6 *", "0 12 * * 1-5"),  # EventBridge: the year comes last
         ("0 0 12 * * 2", "0 12 * * 2"),  # Spring: Sunday is 0
         ("0 0 12 ? * 7 *", "0 12 * * 6"),
+        ("0 0 12 ? * 1", "0 12 * * 0"),
+        ("0 12 1 * ? *", "0 12 1 * *"),
+        ("00 0 12 1 * ?", "0 12 1 * *"),
     ],
 )
 def test_six_and_seven_fields_lose_those_that_say_nothing(text: str, posix: str) -> None:
@@ -73,6 +83,7 @@ def test_six_and_seven_fields_lose_those_that_say_nothing(text: str, posix: str)
         ("H 3 * * *", "H", "choose a value"),
         ("0~30 3 * * *", "0~30", "random"),
         ("@reboot", "@reboot", "not a time"),
+        (" @reboot ", "@reboot", "not a time"),
         ("@every 1h", "@every 1h", "wall clock"),
         ("*/10 * * * * *", "*/10", "grain is the minute"),
         ("0 0 12 1 1 ? 2030", "2030", "every year"),
@@ -91,7 +102,31 @@ def test_what_has_none_says_so_and_where(text: str, place: str, reason: str) -> 
 
 
 @pytest.mark.parametrize(
-    "text", ["", "foo", "70 * * * *", "* * * *", "*/0 * * * *", "0 0 * * fry", "0 0 30 2 *", "1-2-3 * * * *"]
+    "text",
+    [
+        "",
+        "foo",
+        "70 * * * *",
+        "* * * *",
+        "* * * * * * * *",
+        "*/0 * * * *",
+        "*/12345 * * * *",
+        "0 0 * * fry",
+        "0 0 30 2 *",
+        "0 0 */30 2 8",
+        "*/30 24 * * *",
+        "*/30 0 0 * *",
+        "*/30 0 * 13 *",
+        "*/30 0 * * 8",
+        "1-2-3 * * * *",
+        "? * * * *",
+        "0 0 12 ? * 0",
+        "0 0 12 ? * 8",
+        "@reboot now",
+        "@daily now",
+        "@fortnightly",
+        "@",
+    ],
 )
 def test_what_is_wrong_everywhere_is_no_dialect(text: str) -> None:
     """Then the parser's own reason is all there is to say."""
@@ -141,3 +176,65 @@ def test_an_equivalent_is_posix_cron(words: list[str]) -> None:
     found = translate(" ".join(words))
     if found is not None and found.posix is not None:
         assert parse_cron(found.posix).text == found.posix
+
+
+@pytest.mark.parametrize(
+    ("text", "remarks"),
+    [
+        ("0 0 ? * 1", [("?", "day", "'?' is '*' in POSIX")]),
+        ("0,*/20 * * * *", [("*/20", "minute", "a step: the values one by one")]),
+        ("0 0 * * mon-fri/2", [("mon-fri/2", "weekday", "a step: the values one by one; mon is 1; fri is 5")]),
+        ("0 0 * * fri-7", [("fri-7", "weekday", "fri is 5; 7 is 0 in POSIX, Sunday")]),
+        (
+            "*,5 22-2 * * *",
+            [("*", "minute", "'*' among others is every value"), ("22-2", "hour", "a range that wraps around")],
+        ),
+        (
+            "0 0 12 ? * 2",
+            [
+                ("0", "second", "the first of six fields (as in Quartz) is the second, which cron does not have"),
+                ("?", "day", "'?' is '*' in POSIX"),
+                ("2", "weekday", "2 is Monday where 1 is Sunday, as in Quartz"),
+            ],
+        ),
+    ],
+)
+def test_every_part_that_was_rewritten_is_named(text: str, remarks: list[tuple[str, str, str]]) -> None:
+    """A person can check the equivalent part by part, in the order of the text."""
+    found = translate(text)
+    assert found is not None
+    assert [(text[each.begin : each.end], each.field, each.text) for each in found.rewritten] == remarks
+
+
+@pytest.mark.parametrize(
+    ("text", "obstacle"),
+    [
+        ("0 0 15W * *", "POSIX cron cannot name the nearest working day"),
+        ("0 0 * * 5L", "POSIX cron cannot name the last of a weekday in a month"),
+        (
+            "0 0 L * *",
+            (
+                "POSIX cron cannot name the last day of a month: use the days 28-31, and let the callback return "
+                "unless tomorrow is another month's first day"
+            ),
+        ),
+        (
+            "0 0 * * 5#5",
+            (
+                "POSIX cron cannot count the weekdays of a month: use the days 29-31, and let the callback return on "
+                "other weekdays"
+            ),
+        ),
+    ],
+)
+def test_an_obstacle_comes_with_advice_where_there_is_some(text: str, obstacle: str) -> None:
+    found = translate(text)
+    assert found is not None
+    assert [each.text for each in found.obstacles] == [obstacle]
+
+
+def test_a_text_is_translated_up_to_a_thousand_characters() -> None:
+    """SPEC 6.1: input of any length; a person writes far fewer."""
+    text = "*/30 " + "0," * 400 + "1 * * *"
+    for blanks, translated in ((1000 - len(text), True), (1001 - len(text), False)):
+        assert (translate(text + " " * blanks) is not None) is translated

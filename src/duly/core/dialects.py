@@ -36,6 +36,9 @@ _NO_LAST_WEEKDAY: Final = "POSIX cron cannot name the last of a weekday in a mon
 _LONGEST: Final = 1000
 """Characters of the longest text that is translated; a person writes far fewer."""
 
+_SEARCHED: Final = 40
+"""Characters of an element in which an error looks for names."""
+
 
 class Remark(NamedTuple):
     """What there is to say about a part of the text."""
@@ -127,16 +130,17 @@ def foreign(field: Field, element: str, at: int) -> tuple[str, str | None]:
         return "contains digits of another script", "write the digits 0-9"
     if not (letter.isascii() and letter.isalpha()):
         return f"contains '{plain(letter)}' (U+{ord(letter):04X})", "write digits, '-' and ',', or '*' alone"
-    word = re.split("[^A-Za-z]", element[at : at + 40], maxsplit=1)[0].lower()
+    part = element[at : at + _SEARCHED]
+    word = re.split("[^A-Za-z]", part, maxsplit=1)[0].lower()
     if word in ("w", "lw"):
         return "contains Quartz token 'W'", _NO_WORKING_DAY
     if word == "l":
         return "contains Quartz token 'L'", _NO_LAST_DAY
     if before == "0" and word[0] in "xob":
         return "contains a number that is not decimal", "write it with the digits 0-9"
-    if "0" <= before <= "9" and word == "e":
+    if before.isdigit() and word == "e":
         return "contains scientific notation", "write the number with the digits 0-9"
-    return "contains names", _without_names(field, element[at : at + 40])
+    return "contains names", _without_names(field, part)
 
 
 def _without_step(field: Field, element: str) -> str | None:
@@ -197,9 +201,13 @@ class _Values(NamedTuple):
     """What a field stands for, and how POSIX writes it."""
 
     posix: str
-    members: frozenset[int] = frozenset()
-    restricted: bool = True
-    starred: bool = False  # begins with '*' and restricts all the same: Vixie cron joins such day fields with AND
+    members: frozenset[int]
+    starred: bool = False  # begins with '*' and restricts nevertheless: Vixie cron joins such day fields with AND
+
+    @property
+    def restricted(self) -> bool:
+        """Whether the field leaves out any value, or counts as if it did (SPEC 6.2)."""
+        return self.posix != "*"
 
 
 class _UnknownError(Exception):
@@ -225,21 +233,20 @@ class _Reading:
     def values(self, field: Field, word: str, begin: int, *, quartz: bool) -> _Values:
         """Read one field; raises _UnknownError if no cron takes it."""
         if word == "*":
-            return _Values("*", _every(field), restricted=False)
+            return _Values("*", _every(field))
         if word == "?":
             if field not in (DAY, WEEKDAY):
                 raise _UnknownError
             self.rewritten.append(Remark(field.name, begin, begin + 1, "'?' is '*' in POSIX"))
-            return _Values("*", _every(field), restricted=False)
+            return _Values("*", _every(field))
         members: set[int] = set()
-        unchanged, blocked, star = True, False, False
+        unchanged, star = True, False
         position = begin
         for text in word.split(","):
             element = _Element(field, text, quartz=quartz)
             end = position + len(text)
             if obstacle := element.obstacle():
                 self.obstacles.append(Remark(field.name, position, end, obstacle))
-                blocked = True
             else:
                 read, remark = element.read()
                 members |= read
@@ -248,23 +255,20 @@ class _Reading:
                     unchanged = False
                     self.rewritten.append(Remark(field.name, position, end, remark))
             position = end + 1
-        if blocked:
-            return _Values("")
         if unchanged:
             return _Values(word, frozenset(members))
         if members == _every(field) and (star or field not in (DAY, WEEKDAY)):
-            return _Values("*", frozenset(members), restricted=False)
+            return _Values("*", frozenset(members))
         return _Values(posix_set(members), frozenset(members), starred=word.startswith("*"))
 
     def check_day_fields(
         self, found: dict[str, _Values], words: list[tuple[str, int]], layout: list[tuple[str, str]]
     ) -> None:
         """Note a day field such as */2 beside another: both must match in Vixie cron, where POSIX takes either."""
-        day, weekday = found.get("day"), found.get("weekday")
-        if day is None or weekday is None or not (day.restricted and weekday.restricted):
+        if not (found["day"].restricted and found["weekday"].restricted):
             return
-        for name, values in (("day", day), ("weekday", weekday)):
-            if values.starred:
+        for name in ("day", "weekday"):
+            if found[name].starred:
                 word, begin = words[[each for each, _ in layout].index(name)]
                 reason = (
                     f"Vixie cron lets a {name} field that begins with '*' and the other day field both have to match; "
@@ -274,11 +278,16 @@ class _Reading:
 
 
 def _can_match(found: dict[str, _Values]) -> bool:
-    minutes, hours, days, months, weekdays = (
-        sum(1 << value for value in found[name].members) if found[name].restricted else None for name in FIELDS
+    minutes, hours, days, months, weekdays = (sum(1 << value for value in found[name].members) for name in FIELDS)
+    return can_match(
+        pattern_of(
+            minutes,
+            hours,
+            days if found["day"].restricted else None,
+            months,
+            weekdays if found["weekday"].restricted else None,
+        )
     )
-    every = [field.every for field in FIELDS.values()]
-    return can_match(pattern_of(minutes or every[0], hours or every[1], days, months or every[3], weekdays))
 
 
 # --- elements --------------------------------------------------------------------------------------------------------
@@ -352,7 +361,7 @@ class _Element:
     def _number(self, text: str, remarks: list[str]) -> int:
         field = self.field
         if re.fullmatch(r"[0-9]+", text):
-            number = int(text.lstrip("0")[:4] or "0")
+            number = int(text)
             if self.quartz:
                 if not 1 <= number <= 7:
                     raise _UnknownError
