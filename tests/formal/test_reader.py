@@ -12,7 +12,7 @@ from duly.formal import reader
 from duly.formal.checking import Checker, check
 from duly.formal.monitor import Monitor
 from duly.formal.properties import Value
-from duly.formal.reader import Reader, Rows, events
+from duly.formal.reader import Rows, TraceReader, events
 from duly.formal.trace import (
     BT,
     CK,
@@ -74,7 +74,7 @@ def written(trace: list[Event], *, clean: bool | None = None, header: Header | N
 def fault(data: bytes) -> tuple[str, int]:
     """The kind of the fault that a reader finds, and its line."""
     with pytest.raises(TraceError) as caught:
-        for _ in Reader().read(io.BytesIO(data)):
+        for _ in TraceReader().read(io.BytesIO(data)):
             pass
     return caught.value.details["fault"], caught.value.details["line"]
 
@@ -95,7 +95,7 @@ def test_the_bytes_are_always_the_same() -> None:
 
 
 def test_an_empty_segment_is_a_trace() -> None:
-    parts = list(Reader().read(io.BytesIO(written([], clean=False))))
+    parts = list(TraceReader().read(io.BytesIO(written([], clean=False))))
     assert [type(part) for part in parts] == [Header, Seal]
 
 
@@ -119,7 +119,7 @@ def test_long_traces_are_read_in_pieces_of_any_size() -> None:
             def read(self, _: int | None = -1, /, size: int = size) -> bytes:
                 return super().read(size)
 
-        rows = [part for part in Reader().read(Slowly(data)) if isinstance(part, Rows)]
+        rows = [part for part in TraceReader().read(Slowly(data)) if isinstance(part, Rows)]
         assert sum(len(part.rows) for part in rows) == len(trace)
         assert all(part.line == part.rows[0][1] + 1 for part in rows)
 

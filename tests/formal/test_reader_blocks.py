@@ -10,7 +10,7 @@ from duly.core.moments import LAST_INSTANT, MICROSECONDS, Instant
 from duly.errors import TraceError
 from duly.formal import reader
 from duly.formal.checking import Checker
-from duly.formal.reader import Reader, Rows
+from duly.formal.reader import Rows, TraceReader
 from duly.formal.trace import RE, RS, WK, Event, Header, Writer, encode, encode_header
 
 T = 1_764_000_600_000_000
@@ -58,7 +58,7 @@ LINES = written(TRACE).splitlines(keepends=True)
 def refused(*chunks: bytes) -> tuple[str, int, str]:
     """The fault that a reader finds, its line, and the reason."""
     with pytest.raises(TraceError) as caught:
-        list(Reader().read(Chunks(*chunks)))
+        list(TraceReader().read(Chunks(*chunks)))
     details = caught.value.details
     return str(details["fault"]), int(str(details["line"])), str(caught.value)
 
@@ -72,7 +72,7 @@ def parser(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_long_trace_is_read_whole() -> None:
     """With its seal, which counts and hashes all blocks; rows know their lines."""
-    read = Reader()
+    read = TraceReader()
     parts = list(read.read(Chunks(b"".join(LINES[:50]), b"".join(LINES[50:-1]), LINES[-1])))
     rows = [part for part in parts if isinstance(part, Rows)]
     assert [tuple(row[1:]) for part in rows for row in part.rows] == [tuple(event) for event in TRACE]
@@ -97,7 +97,7 @@ def test_what_is_ordinary_takes_the_fast_way(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(reader, "_loads", counted_loads)
     monkeypatch.setattr(reader, "_check_one", counted_check)
     source = Chunks(b"".join(LINES[:3]), b"".join(LINES[3:70]), b"".join(LINES[70:-1]))
-    list(Reader().read(source))
+    list(TraceReader().read(source))
     assert source.reads == 3
     assert calls["loads"] == 3 + 1 + 1  # the header's block line by line, the others at once
     assert calls["check"] == sum(isinstance(event, WK) for event in TRACE)
@@ -178,7 +178,9 @@ def test_fields_too_many_or_too_few_in_a_block_are_refused(index: int, change: C
 def test_the_ends_of_the_calendar_are_fine_in_a_block(index: int, moment: int) -> None:
     """Instants at both ends of the calendar do not make a block be checked twice."""
     read = [
-        row for part in Reader().read(Chunks(*with_row(index, assign(2, moment)))) for row in getattr(part, "rows", ())
+        row
+        for part in TraceReader().read(Chunks(*with_row(index, assign(2, moment))))
+        for row in getattr(part, "rows", ())
     ]
     assert read[index][2] == moment
 
@@ -241,7 +243,7 @@ def test_blocks_without_a_last_newline_and_with_others_are_read() -> None:
     """Traces may be written by hand; the last line may lack its end."""
     block = b"".join(encode(each) for each in TRACE[:5])
     for variant in (block[:-1], block.replace(b"\n", b"\r\n"), block.replace(b"]\n", b"] \n"), b" " + block):
-        rows = [part for part in Reader().read(Chunks(HEAD, variant)) if isinstance(part, Rows)]
+        rows = [part for part in TraceReader().read(Chunks(HEAD, variant)) if isinstance(part, Rows)]
         assert sum(len(part.rows) for part in rows) == 5
 
 
@@ -250,10 +252,10 @@ def test_a_block_may_end_within_a_line(size: int) -> None:
     """The rest of a line comes with the next chunk."""
     data = b"".join(LINES)
     source = Chunks(*(data[begin : begin + size] for begin in range(0, len(data), size)))
-    rows = [row for part in Reader().read(source) if isinstance(part, Rows) for row in part.rows]
+    rows = [row for part in TraceReader().read(source) if isinstance(part, Rows) for row in part.rows]
     assert [tuple(row[1:]) for row in rows] == [tuple(event) for event in TRACE]
 
 
 def test_nothing_has_been_read_at_first() -> None:
     """An error before the first line names line 1."""
-    assert Checker().line == Reader().line == 0
+    assert Checker().line == TraceReader().line == 0

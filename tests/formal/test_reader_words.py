@@ -8,7 +8,7 @@ import pytest
 
 from duly.errors import TraceError
 from duly.formal.monitor import Monitor
-from duly.formal.reader import Reader, events
+from duly.formal.reader import TraceReader, events
 from duly.formal.trace import VERSION, Header, encode_header
 from tests.formal.test_reader import ALL, LINES, written
 
@@ -18,7 +18,7 @@ HEADER = json.loads(LINES[0])
 def told(data: bytes) -> str:
     """What the error says; it is about the last line."""
     with pytest.raises(TraceError) as refused:
-        list(Reader().read(io.BytesIO(data)))
+        list(TraceReader().read(io.BytesIO(data)))
     assert refused.value.details["fault"] == "malformed"
     assert refused.value.details["line"] == data.count(b"\n")
     return str(refused.value)
@@ -91,7 +91,7 @@ def test_the_least_that_an_event_can_say_is_fine(letters: str, position: int, va
 def test_another_version_is_refused_with_a_hint(version: int, hint: str | None) -> None:
     """A newer version can be read by a newer duly, an older version by no duly."""
     with pytest.raises(TraceError) as refused:
-        list(Reader().read(io.BytesIO(json.dumps({**HEADER, "version": version}).encode() + b"\n")))
+        list(TraceReader().read(io.BytesIO(json.dumps({**HEADER, "version": version}).encode() + b"\n")))
     assert refused.value.details["fault"] == "version"
     assert refused.value.details.get("hint") == hint
     assert f"the trace has version {version}, this duly reads {VERSION}" in str(refused.value)
@@ -127,7 +127,7 @@ def test_a_header_that_lacks_a_field_is_refused_with_its_name(name: str) -> None
 def test_a_cut_line_is_reported_as_such() -> None:
     """Truncated, with a hint; a whole line that is not JSON is malformed."""
     with pytest.raises(TraceError) as refused:
-        list(Reader().read(io.BytesIO(b"".join(LINES[:3]) + LINES[3][:-9])))
+        list(TraceReader().read(io.BytesIO(b"".join(LINES[:3]) + LINES[3][:-9])))
     assert (refused.value.details["fault"], refused.value.details["line"]) == ("truncated", 4)
     assert "judge it up to the line before" in str(refused.value.details["hint"])
 
@@ -145,6 +145,6 @@ def test_a_segment_says_what_it_does_not_follow() -> None:
         fields: dict[str, Any] = {"scheduler": "store-1", "segment": 2, "first": 4, "previous": "0" * 64, **change}
         header = encode_header(Header(registers=Monitor().snapshot().as_json(), **fields))
         with pytest.raises(TraceError) as refused:
-            list(Reader().read(io.BytesIO(first + header)))
+            list(TraceReader().read(io.BytesIO(first + header)))
         assert (refused.value.details["fault"], refused.value.details["line"]) == ("mixed", 5)
         assert reason in str(refused.value)

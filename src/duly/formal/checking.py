@@ -7,7 +7,7 @@ from duly.core.moments import Instant
 from duly.errors import TraceError
 from duly.formal.monitor import Monitor
 from duly.formal.properties import Value
-from duly.formal.reader import Reader, Rows, Source
+from duly.formal.reader import Rows, Source, TraceReader
 from duly.formal.registers import RegisterSnapshot
 from duly.formal.trace import Header, Seal
 from duly.formal.verdicts import Verdict, Violation
@@ -59,7 +59,7 @@ class Checker:
     def __init__(self, *, bounded: bool = True, progress: Callable[[int], object] | None = None) -> None:
         self._bounded = bounded
         self._progress = progress
-        self._reader = Reader()
+        self._reader = TraceReader()
         self.monitor = Monitor(bounded=bounded)
         self.start: RegisterSnapshot | None = None  # the registers with which the trace began; None: empty
         self._header: Header | None = None

@@ -61,12 +61,12 @@ _FIELDS: Final = {letters: ("event", *event._fields) for letters, event in LETTE
 
 def events(source: Source) -> Iterator[Event]:
     """The events of a trace, as values."""
-    for part in Reader().read(source):
+    for part in TraceReader().read(source):
         if isinstance(part, Rows):
             yield from (LETTERS[row[0]](*row[1:]) for row in part.rows)
 
 
-class Reader:
+class TraceReader:
     """Reads one trace, from one source or from several, one after the other."""
 
     def __init__(self) -> None:

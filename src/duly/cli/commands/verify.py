@@ -26,7 +26,7 @@ from duly.core.moments import Instant, as_datetime
 from duly.errors import TraceError
 from duly.formal.checking import Checker, Report
 from duly.formal.properties import BY_ID, PROPERTIES, Value
-from duly.formal.reader import BLOCK_BYTES, Reader, Rows, Source
+from duly.formal.reader import BLOCK_BYTES, Rows, Source, TraceReader
 from duly.formal.registers import RegisterSnapshot
 from duly.formal.trace import LETTERS, Event
 from duly.formal.verdicts import Verdict, Violation
@@ -144,7 +144,7 @@ def _find_witnesses(inputs: Sequence[Input], report: Report, start: RegisterSnap
 
 
 def _events(inputs: Sequence[Input]) -> Iterator[Event]:
-    reader = Reader()
+    reader = TraceReader()
     for each in inputs:
         each.file.seek(0)
         for part in reader.read(each.file):
