@@ -1,4 +1,4 @@
-"""Where an embedded store lives: whether it can live there, how to read it untouched, whether it is still there.
+"""The files of an embedded store: whether they can be there, how to read them untouched, whether they still are there.
 
 `os.path.exists` is not asked: it takes a file that cannot be looked at for one that is not there, and a store that is
 not there is made anew.
@@ -7,13 +7,20 @@ not there is made anew.
 import contextlib
 import os
 import shutil
+import sqlite3
 import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
+from urllib.parse import quote
 
 from duly.errors import StoreError
+
+_ATTEMPTS: Final = 5
+_MAGIC: Final = b"SQLite format 3\0"
+_PARTS: Final = ("-journal", "-wal", "")
+"""What the names of a store's files end with, in the order in which they are copied."""
 
 
 def check_place(path: str) -> None:
@@ -47,25 +54,78 @@ def kind(path: str | Path, *, follow_links: bool = True) -> int:
         return 0
 
 
+def is_database(path: str | Path) -> bool:
+    """Whether a file is a database, as stores are, even one whose content is still in its WAL. Raises if unsure."""
+    if kind(path) != stat.S_IFREG:  # what comes through a pipe can be read once
+        return False
+    with open(path, "rb") as file:
+        begin = file.read(len(_MAGIC))
+    return begin == _MAGIC or (not begin and exists(f"{path}-wal"))
+
+
 def is_being_created(path: str) -> bool:
     """Whether somebody makes a database of the file just now, or died while doing so."""
     return exists(path + "-journal")
 
 
 @contextlib.contextmanager
-def readable(path: str) -> Iterator[tuple[str, str]]:
-    """Which file to read, and in which mode of SQLite, so that the store stays as it is."""
-    if not is_being_created(path):
+def opened(path: str, *, beside: bool) -> Iterator[sqlite3.Connection]:
+    """Open a store for reading, in the way in which its files stay as they are.
+
+    `beside`: SQLite may create its shared-memory file beside the store, because this process is about to use it.
+    """
+    if is_being_created(path):
+        # The power failed while the file became a database. SQLite has to roll that back, here in a copy.
+        reading = _copied(path)
+    elif not exists(path + "-wal"):
         # Without a WAL there is no holder, so the file stands still: `immutable` spares it even SQLite's helpers.
-        yield path, "mode=ro" if exists(path + "-wal") else "immutable=1"
-        return
-    # The power failed while the file became a database. SQLite has to roll that back, here in a copy.
-    with tempfile.TemporaryDirectory(prefix="duly-") as folder:
+        reading = _connected(path, "immutable=1")
+    elif beside or _may_share(path):
+        reading = _connected(path, "mode=ro")
+    else:
+        # A WAL without its index: a copy of files, or another user's. SQLite would create the index beside the store.
+        reading = _copied(path)
+    with reading as connection:
+        yield connection
+
+
+def _may_share(path: str) -> bool:
+    """Whether this user can take part in the locking that reading a live store needs."""
+    return exists(path + "-shm") and os.access(path + "-shm", os.R_OK | os.W_OK) and os.access(path + "-wal", os.R_OK)
+
+
+@contextlib.contextmanager
+def _connected(path: str, mode: str) -> Iterator[sqlite3.Connection]:
+    connection = sqlite3.connect(f"file:{quote(os.fsencode(path))}?{mode}", uri=True, isolation_level=None, timeout=5)
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+@contextlib.contextmanager
+def _copied(path: str) -> Iterator[sqlite3.Connection]:
+    """Open a private copy of all files, which is of one moment."""
+    with tempfile.TemporaryDirectory(prefix="duly-read-") as folder:
         copy = os.path.join(folder, "store")
-        for suffix in ("", "-journal", "-wal"):
-            with contextlib.suppress(FileNotFoundError):
-                shutil.copyfile(path + suffix, copy + suffix)
-        yield copy, "mode=rw"
+        for _ in range(_ATTEMPTS):
+            before = [stamp(path + suffix) for suffix in _PARTS]
+            for suffix in _PARTS:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(copy + suffix)
+                with contextlib.suppress(FileNotFoundError):
+                    shutil.copyfile(path + suffix, copy + suffix)
+            if [stamp(path + suffix) for suffix in _PARTS] == before:
+                break
+        else:
+            raise restless(path)
+        with _connected(copy, "mode=rw") as connection:
+            yield connection
+
+
+def restless(path: str) -> StoreError:
+    """The error of a store that was never still while it was read."""
+    return StoreError(f"Store {path} changes faster than it can be read", store=path, hint="try again")
 
 
 def create(path: str) -> None:
@@ -111,3 +171,20 @@ def identity(file: str | int) -> Identity | None:
 def written_files(store: str) -> tuple[Identity | None, ...]:
     """Those that a connection writes to: the main one and its WAL, as they are now."""
     return identity(store), identity(store + "-wal")
+
+
+class Stamp(NamedTuple):
+    """What differs when a file has been written or replaced."""
+
+    inode: int
+    size: int
+    modified_ns: int
+
+
+def stamp(path: str) -> Stamp | None:
+    """The present stamp of a file; None if there is none. Raises if that cannot be told."""
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return Stamp(found.st_ino, found.st_size, found.st_mtime_ns)

@@ -19,6 +19,10 @@ SPAN_GENERATIONS: Final = 20_000
 
 _DECLARED: Final = FIELDS[2:5]
 _STATE: Final = FIELDS[5:]
+_OF_TASKS: Final = frozenset(FIELDS[:5])
+
+ROW: Final = ", ".join(f"{'t' if name in _OF_TASKS else 's'}.{name}" for name in FIELDS)
+"""The columns of a record, where `tasks` is called t and `states` s."""
 
 
 def load_records(connection: sqlite3.Connection) -> list[EqualRows]:
@@ -31,11 +35,15 @@ def load_records(connection: sqlite3.Connection) -> list[EqualRows]:
         records = [each for begin in spans for each in _span(connection, begin)]
     except (_OutOfOrderError, sqlite3.OperationalError, sqlite3.DataError):
         records = _row_by_row(connection)
-    states = connection.execute("SELECT count(*) FROM states").fetchone()[0]
-    tasks = sum(len(each.names) for each in records)
+    check_count(connection, sum(len(each.names) for each in records))
+    return records
+
+
+def check_count(connection: sqlite3.Connection, tasks: int) -> None:
+    """Raise if there is not exactly one state per task in force."""
+    (states,) = connection.execute("SELECT count(*) FROM states").fetchone()
     if states != tasks:
         raise TaskInvalidStructureError(states, f"{states} states for {tasks} tasks")
-    return records
 
 
 class _OutOfOrderError(Exception):
@@ -45,8 +53,7 @@ class _OutOfOrderError(Exception):
 def _row_by_row(connection: sqlite3.Connection) -> list[EqualRows]:
     """The plain way, for what is damaged or scattered."""
     rows = connection.execute(
-        f"SELECT t.generation, t.name, {_columns('t', _DECLARED)}, {_columns('s', _STATE)} "
-        "FROM tasks AS t LEFT JOIN states AS s ON s.generation = t.generation "
+        f"SELECT {ROW} FROM tasks AS t LEFT JOIN states AS s ON s.generation = t.generation "
         "WHERE t.retired_at IS NULL ORDER BY t.generation"
     )
     return [EqualRows.single(row) for row in rows]

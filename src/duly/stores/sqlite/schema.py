@@ -1,9 +1,11 @@
 """The tables of the embedded store, their version, and how an older one becomes this one."""
 
+import os
 import sqlite3
 from typing import Final
 
-from duly.errors import StoreError
+from duly.errors import StoreError, StoreVersionError
+from duly.stores.sqlite.file import is_being_created
 
 APPLICATION_ID: Final = 0x64756C79  # "duly"
 VERSION: Final = 2
@@ -111,6 +113,52 @@ def migrate(connection: sqlite3.Connection) -> None:
                 connection.execute(statement)
     if found < VERSION:
         connection.execute(f"PRAGMA user_version = {VERSION}")
+
+
+def recognise(connection: sqlite3.Connection, path: str) -> int:
+    """Return the schema version of a store, 0 for a database without a single table.
+
+    Raises a StoreError for a database of another program, and for one of a newer duly.
+    """
+    (application_id,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if application_id == version == 0 and _is_empty(connection, path):
+        return 0
+    if application_id != APPLICATION_ID:
+        raise StoreError(
+            f"{path} is a database of something else",
+            store=path,
+            hint="name a store of duly, or a file that does not exist yet",
+            applicationId=application_id,
+        )
+    check_harmless(connection, path)
+    if not 1 <= version <= VERSION:
+        raise StoreVersionError(path, version, VERSION)
+    return int(version)
+
+
+def _is_empty(connection: sqlite3.Connection, path: str) -> bool:
+    """Whether a database has no table: a first initialize() was killed before its commit."""
+    if connection.execute("PRAGMA page_count").fetchone()[0] == 0:
+        # Rolled back to nothing at all, or to the one byte that SQLite takes for nothing. Any other few bytes that
+        # count as no page belong to another program.
+        size = os.path.getsize(connection.execute("PRAGMA database_list").fetchone()[2])
+        return size == 0 or (size == 1 and is_being_created(path))
+    return connection.execute("SELECT 1 FROM sqlite_master").fetchone() is None
+
+
+def migrated_copy(connection: sqlite3.Connection) -> sqlite3.Connection:
+    """Copy an older layout into memory and bring it up to this version; the file stays as it is."""
+    copy = sqlite3.connect(":memory:", isolation_level=None)
+    try:
+        connection.backup(copy)
+        copy.execute("BEGIN")
+        migrate(copy)
+        copy.execute("COMMIT")
+    except BaseException:
+        copy.close()
+        raise
+    return copy
 
 
 def check_harmless(connection: sqlite3.Connection, path: str) -> None:

@@ -12,25 +12,16 @@ import sqlite3
 import weakref
 from collections.abc import Iterable, Sequence
 from datetime import UTC
+from enum import Enum, auto
 from typing import Any, Final
-from urllib.parse import quote
 
 from duly.core.changes import Batch
 from duly.core.moments import Instant, as_datetime
-from duly.errors import StoreCorruptedError, StoreError, StoreLockedError, StoreVersionError
+from duly.errors import StoreCorruptedError, StoreError, StoreLockedError
 from duly.stores.port import Persisted, Refusal, Replacement, TraceRow, TraceRows
 from duly.stores.sqlite import schema
 from duly.stores.sqlite.faults import naming_faults
-from duly.stores.sqlite.file import (
-    Identity,
-    check_place,
-    create,
-    discard,
-    exists,
-    is_being_created,
-    readable,
-    written_files,
-)
+from duly.stores.sqlite.file import Identity, check_place, create, discard, exists, opened, written_files
 from duly.stores.sqlite.load import load_records
 from duly.stores.sqlite.lock import LockFile, this_process
 from duly.stores.sqlite.trace import Tracing
@@ -43,6 +34,37 @@ CACHE_KIB: Final = 32 * 1024  # so that a large initialize() does not write and 
 
 _stores: "weakref.WeakSet[SqliteStore]" = weakref.WeakSet()
 _left_open: list[sqlite3.Connection] = []
+
+
+class Found(Enum):
+    """What was at the store's path before this scheduler wrote there."""
+
+    NOTHING = auto()
+    EMPTY_FILE = auto()
+    NO_TABLES = auto()
+    """A database without a single table: a first initialize() was killed before its commit."""
+    STORE = auto()
+    ANOTHER = auto()
+    """Nothing when it was opened, and a file that somebody else made since."""
+
+
+class Stage(Enum):
+    """How far the store has come since it was opened."""
+
+    LOADED = auto()
+    """No initialize() has been applied yet."""
+    IN_USE = auto()
+    ABANDONED = auto()
+    """Nothing more is recorded."""
+
+
+class Claim(Enum):
+    """Whether the file is still this scheduler's alone."""
+
+    HELD = auto()
+    IN_DOUBT = auto()
+    """The lock was lost for a while, and the file has not been asked yet whether another scheduler wrote to it."""
+    LOST = auto()
 
 
 class SqliteStore:
@@ -78,13 +100,10 @@ class SqliteStore:
         self._connection: sqlite3.Connection | None = None
         self._files: tuple[Identity | None, ...] = ()  # those that the connection writes to
         self._version: Any = None  # changes when somebody else writes
-        self._usurped: bool | None = False  # None: the lock was lost for a while, and the file has not been asked yet
+        self._found = Found.NOTHING
         self._found_version = 0
-        self._existed = False
-        self._is_new = True
-        self._hollow = False
-        self._fresh = True  # no initialize() has been applied since it was opened
-        self._dead = False
+        self._stage = Stage.LOADED
+        self._claim = Claim.HELD
         self._holder: dict[str, Any] | None = None  # the scheduler that opened it, until it is closed
         _stores.add(self)
 
@@ -108,7 +127,7 @@ class SqliteStore:
             # Another scheduler was given this very object, and lives: it must not notice.
             raise StoreLockedError(self.path, self._holder)
         self._holder = this_process(as_datetime(at, UTC))
-        self._dead = False
+        self._stage = Stage.LOADED
         try:
             return await self._worker.run(lambda: self._open(identifier, at))
         except BaseException:
@@ -142,7 +161,7 @@ class SqliteStore:
 
     def abandon(self) -> None:
         """Record nothing more and release everything; what is being written now still completes."""
-        self._dead = True
+        self._stage = Stage.ABANDONED
         self._worker.close(self._release)
         self._holder = None
 
@@ -156,7 +175,6 @@ class SqliteStore:
                 hint=f"duly needs at least {'.'.join(map(str, schema.OLDEST_LIBRARY))}",
             )
         self._statements.identifier = identifier
-        self._fresh = True
         if self._lock is None:
             return self._open_memory()
         with naming_faults(self.path, "load"):
@@ -180,72 +198,37 @@ class SqliteStore:
             self._connection = self._connect(":memory:")
             # It outlives a stop, so nobody closes it but the end of this object.
             weakref.finalize(self, self._connection.close)
-        self._is_new = self._connection.execute("PRAGMA application_id").fetchone()[0] != schema.APPLICATION_ID
-        return self._nothing_yet() if self._is_new else self._read_all(self._connection)
+        (application_id,) = self._connection.execute("PRAGMA application_id").fetchone()
+        self._found = Found.STORE if application_id == schema.APPLICATION_ID else Found.NOTHING
+        return self._read_all(self._connection) if self._found is Found.STORE else self._nothing_yet()
 
     def _recognise(self) -> int:
         """The schema version of what is there; 0 for nothing yet, an error for anything that is not ours."""
-        self._existed = exists(self.path)
-        self._hollow = False
-        self._is_new = not self._existed or (os.path.getsize(self.path) == 0 and not exists(self.path + "-wal"))
-        if self._is_new:
+        self._found = Found.NOTHING
+        if not exists(self.path):
+            return 0
+        self._found = Found.EMPTY_FILE
+        if os.path.getsize(self.path) == 0 and not exists(self.path + "-wal"):
             return 0
         with self._reader() as connection:
-            application_id = connection.execute("PRAGMA application_id").fetchone()[0]
-            version = connection.execute("PRAGMA user_version").fetchone()[0]
-            if application_id == version == 0 and self._is_hollow(connection):
-                self._is_new = self._hollow = True
-                return 0
-            if application_id != schema.APPLICATION_ID:
-                raise StoreError(
-                    f"{self.path} is a database of something else",
-                    store=self.path,
-                    hint="give duly a file of its own",
-                    applicationId=application_id,
-                )
-            schema.check_harmless(connection, self.path)
-        if not 1 <= version <= schema.VERSION:
-            raise StoreVersionError(self.path, version, schema.VERSION)
-        return int(version)
-
-    def _is_hollow(self, connection: sqlite3.Connection) -> bool:
-        """Whether this is a database without a single table: a first initialize() was killed before its commit."""
-        if connection.execute("PRAGMA page_count").fetchone()[0] == 0:
-            # Rolled back to nothing at all, or to the one byte that SQLite takes for nothing; any other few bytes that
-            # count as no page are something else.
-            size = os.path.getsize(connection.execute("PRAGMA database_list").fetchone()[2])
-            return size == 0 or (size == 1 and is_being_created(self.path))
-        return connection.execute("SELECT 1 FROM sqlite_master").fetchone() is None
+            version = schema.recognise(connection, self.path)
+        self._found = Found.STORE if version else Found.NO_TABLES
+        return version
 
     @contextlib.contextmanager
     def _reader(self) -> Any:
-        with naming_faults(self.path, "load"), readable(self.path) as (path, mode):
-            connection = sqlite3.connect(f"file:{quote(os.fsencode(path))}?{mode}", uri=True, isolation_level=None)
-            try:
-                yield connection
-            finally:
-                connection.close()
+        with naming_faults(self.path, "load"), opened(self.path, beside=True) as connection:
+            yield connection
 
     def _load(self) -> Persisted:
-        if self._is_new:
+        if self._found is not Found.STORE:
             return self._nothing_yet()
-        if self._found_version < schema.VERSION:
-            return self._load_older()
         with self._reader() as connection:
-            return self._read_all(connection)
-
-    def _load_older(self) -> Persisted:
-        """Read an older layout through a migrated copy in memory; the file changes when initialize() commits."""
-        copy = sqlite3.connect(":memory:", isolation_level=None)
-        try:
-            with self._reader() as connection:
-                connection.backup(copy)
-            copy.execute("BEGIN")
-            schema.migrate(copy)
-            copy.execute("COMMIT")
-            return self._read_all(copy)
-        finally:
-            copy.close()
+            if self._found_version == schema.VERSION:
+                return self._read_all(connection)
+            # An older layout; the file changes when initialize() commits.
+            with contextlib.closing(schema.migrated_copy(connection)) as copy:
+                return self._read_all(copy)
 
     def _nothing_yet(self) -> Persisted:
         self._statements.key = 1
@@ -301,14 +284,14 @@ class SqliteStore:
         return connection
 
     def _writer(self) -> sqlite3.Connection:
-        if self._dead:
+        if self._stage is Stage.ABANDONED:
             raise StoreError(f"Store {self.path} was abandoned", store=self.path)
         if self._connection is None:
-            if not (self._existed and exists(self.path)):
+            if self._found in (Found.NOTHING, Found.ANOTHER) or not exists(self.path):
                 try:
                     create(self.path)
                 except FileExistsError:
-                    self._is_new = False  # somebody else's, and not ours to remove
+                    self._found = Found.ANOTHER  # and not this scheduler's to remove
                     raise
             self._begin_writing()
         elif not self.in_memory:
@@ -324,18 +307,19 @@ class SqliteStore:
         except BaseException:
             connection.close()
             raise
-        self._connection, self._usurped = connection, False
+        self._connection, self._claim = connection, Claim.HELD
 
     def _stay_in_place(self) -> None:
         """What is written must be what the next start finds: SQLite itself goes on writing to a removed file."""
         assert self._lock is not None and self._connection is not None
         if self._lock.keep():
-            self._usurped = None
-        if self._usurped is None:
-            self._usurped = self._connection.execute("PRAGMA data_version").fetchone() != self._version
-            if self._usurped:
+            self._claim = Claim.IN_DOUBT
+        if self._claim is Claim.IN_DOUBT:
+            changed = self._connection.execute("PRAGMA data_version").fetchone() != self._version
+            self._claim = Claim.LOST if changed else Claim.HELD
+            if changed:
                 self._lock.release()
-        if self._usurped:
+        if self._claim is Claim.LOST:
             raise StoreError(
                 f"Another scheduler used {self.path} after its lock file was removed",
                 store=self.path,
@@ -382,31 +366,35 @@ class SqliteStore:
                 raise
 
     def _replace(self, replacement: Replacement, number: int) -> None:
+        first = self._stage is Stage.LOADED
+        created = first and self._found is not Found.STORE
         try:
             with self._transaction("initialize") as connection:
-                if self._fresh:
-                    if self._is_new:
-                        schema.create(connection)
-                    elif not self.in_memory:
-                        schema.migrate(connection)
+                if created:
+                    schema.create(connection)
+                elif first and not self.in_memory:
+                    schema.migrate(connection)
                 if not self._statements.already(connection, "replaced", number):
-                    if self._fresh:
+                    if first:
                         self._statements.arrive(connection, replacement)
                     self._statements.apply(connection, replacement)
-                    if self._fresh and self._is_new:
+                    if created:
                         schema.complete(connection)
                     self._trace(connection, replacement.trace)
                     self._statements.finished(connection, "replaced", number)
         except BaseException:
-            if self._fresh:
+            if first:
                 self._undo_creation()
             raise
-        self._existed, self._fresh, self._is_new = True, False, False
+        self._found, self._stage = Found.STORE, Stage.IN_USE
 
     def _has_replaced(self, number: int) -> bool:
         with naming_faults(self.path, "initialize"):
-            applied = not self._is_new and self._statements.already(self._writer(), "replaced", number)
-            self._fresh = self._fresh and not applied
+            if self._found not in (Found.STORE, Found.ANOTHER):
+                return False
+            applied = self._statements.already(self._writer(), "replaced", number)
+            if applied:
+                self._stage = Stage.IN_USE
             return applied
 
     def _trace(self, connection: sqlite3.Connection, trace: TraceRows | None) -> None:
@@ -419,13 +407,13 @@ class SqliteStore:
 
     def _undo_creation(self) -> None:
         """A first initialize() failed: leave no file where none was, and an empty one where that was."""
-        if self.in_memory or self._hollow or not self._is_new:
+        if self.in_memory or self._found not in (Found.NOTHING, Found.EMPTY_FILE):
             return
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
         with contextlib.suppress(OSError):
-            discard(self.path, keep_file=self._existed)
+            discard(self.path, keep_file=self._found is Found.EMPTY_FILE)
 
     def _write(self, batch: Batch, number: int, trace: Iterable[TraceRow]) -> None:
         with self._transaction("write") as connection:
@@ -438,7 +426,7 @@ class SqliteStore:
 
     def _release(self) -> None:
         # What lives in memory outlives a stop, as a file would, but not the death of its process.
-        if self._connection is not None and (self._dead or not self.in_memory):
+        if self._connection is not None and (self._stage is Stage.ABANDONED or not self.in_memory):
             connection, self._connection = self._connection, None
             with contextlib.suppress(sqlite3.Error):
                 connection.close()
@@ -452,7 +440,7 @@ def _disown_all() -> None:
         if store._connection is not None:
             _left_open.append(store._connection)
             store._connection = None
-        store._dead = True
+        store._stage = Stage.ABANDONED
 
 
 if hasattr(os, "register_at_fork"):
