@@ -17,16 +17,20 @@ Results go to standard output: for people as text, coloured only on a terminal a
 | 130  | INTERRUPTED | Ctrl-C, in any command but `run`, where it means a graceful stop                          |
 """
 
+import contextlib
 import json
 import os
+import shutil
 import sys
-from collections.abc import Callable, Mapping
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
 from enum import IntEnum
 from functools import cache
-from typing import Any, Final, NoReturn, TypeVar
+from typing import IO, Any, Final, NoReturn, TypeVar
 
 import click
-from rich.console import Console, RenderableType
+from rich.console import COLOR_SYSTEMS, Console, RenderableType
+from rich.style import Style
 from rich.text import Text
 
 from duly.errors import (
@@ -43,6 +47,9 @@ from duly.text import plain
 
 JSON_FORMAT: Final = 1
 """The version of all JSON shapes; it grows when a field changes its meaning or goes, not when one is added."""
+
+_SPOOL_BYTES: Final = 1 << 22
+"""Output that is kept in memory until it is complete; more goes to a temporary file."""
 
 _PIPE_WIDTH: Final = 1_000
 """Columns where there is no terminal: tables are as wide as what they hold, and nothing is folded for a program."""
@@ -144,6 +151,17 @@ def say(text: str | Text = "", style: str | None = None) -> None:
     console().print(text, style=style, soft_wrap=True)
 
 
+def styled(text: str, style: str) -> str:
+    """Text in a style, for `sys.stdout.write`: where very much is written, `say` is too slow."""
+    system = console().color_system
+    return _style(style).render(text, color_system=COLOR_SYSTEMS[system]) if style and system else text
+
+
+@cache
+def _style(style: str) -> Style:
+    return Style.parse(style)
+
+
 def show(*parts: RenderableType) -> None:
     """Tables and the like on standard output; where it is no terminal, without the blanks that fill their lines."""
     if console().is_terminal:
@@ -185,8 +203,69 @@ def json_option(command: F) -> F:
 
 
 def print_json(command: str, document: Mapping[str, Any]) -> None:
-    """The result of a command as one JSON document, headed by the command and the version of the shapes."""
-    stream = sys.stdout
-    ascii_only = (stream.encoding or "ascii").lower().replace("-", "") != "utf8"
-    text = json.dumps({"command": command, "format": JSON_FORMAT, **document}, ensure_ascii=ascii_only, indent=2)
-    stream.write(text + "\n")
+    """The result of a command as one JSON document, headed by the command and the version of the shapes.
+
+    A member may be an iterator, for a list of any length: its elements are written one by one.
+    """
+    for text in json_text(command, document):
+        sys.stdout.write(text)
+
+
+def json_text(command: str, document: Mapping[str, Any]) -> Iterator[str]:
+    """The text that `print_json` writes, piece by piece."""
+    encoding = (sys.stdout.encoding or "ascii").lower().replace("-", "")
+    encode = _Encoder(ascii_only=encoding != "utf8")
+    separator = "{\n  "
+    for key, value in {"command": command, "format": JSON_FORMAT, **document}.items():
+        yield f"{separator}{encode(key)}: "
+        separator = ",\n  "
+        if not isinstance(value, Iterator):
+            yield encode(value, 1)
+            continue
+        inner = "[\n    "
+        for element in value:
+            yield inner + encode(element, 2)
+            inner = ",\n    "
+        yield "[]" if inner[0] == "[" else "\n  ]"
+    yield "\n}\n"
+
+
+class _Encoder:
+    """Writes JSON as `json.dumps(indent=2)` does, and several times as fast: Python's C code knows no indent."""
+
+    def __init__(self, *, ascii_only: bool) -> None:
+        self._ascii_only = ascii_only
+        self._encoders: dict[int, Callable[[Any], str]] = {}
+
+    def __call__(self, value: Any, depth: int = 0) -> str:
+        """The text of a value inside `depth` others; keys of objects are text."""
+        if not value or not isinstance(value, dict | list | tuple):
+            return self._on_lines(0)(value)
+        inner = depth + 1
+        begin, end = f"\n{'  ' * inner}", f"\n{'  ' * depth}"
+        members = value.values() if isinstance(value, dict) else value
+        if not any(isinstance(each, dict | list | tuple) and each for each in members):
+            text = self._on_lines(inner)(value)
+            return f"{text[0]}{begin}{text[1:-1]}{end}{text[-1]}"
+        if isinstance(value, dict):
+            parts = [f"{self._on_lines(0)(key)}: {self(each, inner)}" for key, each in value.items()]
+            return f"{{{begin}{f',{begin}'.join(parts)}{end}}}"
+        return f"[{begin}{f',{begin}'.join(self(each, inner) for each in value)}{end}]"
+
+    def _on_lines(self, depth: int) -> Callable[[Any], str]:
+        """An encoder of values that hold no others but empty ones, each member on a line of its own."""
+        if depth not in self._encoders:
+            separators = f",\n{'  ' * depth}", ": "
+            self._encoders[depth] = json.JSONEncoder(ensure_ascii=self._ascii_only, separators=separators).encode
+        return self._encoders[depth]
+
+
+@contextlib.contextmanager
+def spooled() -> Iterator[IO[str]]:
+    """A file whose content goes to standard output when it is complete; nothing does if that fails."""
+    with tempfile.SpooledTemporaryFile(
+        _SPOOL_BYTES, "w+", encoding="utf-8", errors="surrogatepass", newline="\n", prefix="duly-output-"
+    ) as file:
+        yield file
+        file.seek(0)
+        shutil.copyfileobj(file, sys.stdout)
