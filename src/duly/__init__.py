@@ -3,7 +3,7 @@
 scheduler   the public class: initialize() and stop()
 engine/     waits, commits, runs callbacks
 core/       pure decisions: cron, occurrences, task states, resolution, agenda
-stores/     durability: the Store protocol, SQLite
+stores/     durability: the Store and Reader protocols, SQLite
 formal/     the observable trace, the properties it must satisfy, and the checker
 testing/    the simulated host, for your tests and ours
 insight/    what a store means to people, as values
@@ -40,6 +40,7 @@ from duly.errors import (
     StoreCorruptedError,
     StoreError,
     StoreLockedError,
+    StoreUnusedError,
     StoreVersionError,
     TaskInvalidStructureError,
     TaskInvalidTypeError,
@@ -75,6 +76,7 @@ __all__ = [
     "StoreCorruptedError",
     "StoreError",
     "StoreLockedError",
+    "StoreUnusedError",
     "StoreVersionError",
     "TaskInvalidStructureError",
     "TaskInvalidTypeError",

@@ -25,7 +25,8 @@ DulyError
 ├── StoreError                            the store cannot be used
 │   ├── StoreLockedError
 │   ├── StoreCorruptedError
-│   └── StoreVersionError
+│   ├── StoreVersionError
+│   └── StoreUnusedError                  (when reading: no scheduler has used it yet)
 ├── TraceError                            a trace is broken: malformed, cut, edited, reordered or mixed
 └── UnsupportedPlatformError
 
@@ -334,6 +335,10 @@ class StoreVersionError(StoreError):
             found=found,
             supported=supported,
         )
+
+
+class StoreUnusedError(StoreError):
+    """There is nothing to read yet: no file, or a file that no scheduler has used."""
 
 
 class TraceError(DulyError):

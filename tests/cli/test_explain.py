@@ -9,12 +9,13 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from duly import parse_cron
-from duly.cli.commands.explain import evidence_of
-from duly.cli.reading import read_store
 from duly.core.moments import Instant, as_datetime, instant_of
+from duly.insight.evidence import evidence_of
 from duly.insight.explanation import Answer, explain
+from duly.stores import View
 from duly.testing import SimulatedHost
 from tests.cli.program import duly, fingerprint
+from tests.stores.helpers import read
 
 BERLIN = ZoneInfo("Europe/Berlin")
 
@@ -94,26 +95,29 @@ def test_on_a_store_that_a_scheduler_wrote(
 
 def test_every_minute_of_the_story_is_explained_in_agreement_with_its_runs(story: Path) -> None:
     """Ran exactly where a run started, not due exactly where the expression is not, and no lateness without a cause."""
-    snapshot = read_store(story)
-    for task in ("backup", "hourly"):
-        evidence = evidence_of(snapshot, task, BERLIN)
-        starts = [run.started_at for run in evidence.runs]
-        first, last = evidence.declarations[0].known_since, max(starts)
-        for begins in range(
-            at("2024-03-29T00:00"), at("2024-04-02T18:00"), 60_000_000 if task == "backup" else 300_000_000
-        ):
-            when = as_datetime(begins, BERLIN)
-            answer = explain(evidence, when)
-            started = any(begins <= start < begins + 60_000_000 for start in starts)
-            assert (answer.verdict in (Answer.RAN, Answer.RAN_LATE)) is started, when
-            assert "noDowntimeOnRecord" not in [reason.code for reason in answer.reasons], when
-            if started or not first <= begins <= last:
-                continue
-            in_force = [each for each in evidence.declarations if each.known_since < begins + 60_000_000][-1]
-            assert (answer.verdict is Answer.NOT_DUE) is not parse_cron(in_force.expression).matches(when), when
-            if answer.verdict is Answer.SERVED_LATER:
-                assert answer.run is not None
-                assert answer.run.started_at == min(start for start in starts if start > begins)
+
+    def agreement(view: View) -> None:
+        for task in ("backup", "hourly"):
+            evidence = evidence_of(view, task, at("2024-03-31T12:00"), BERLIN)
+            starts = [run.started_at for run in evidence.runs]
+            first, last = evidence.declarations[0].known_since, max(starts)
+            for begins in range(
+                at("2024-03-29T00:00"), at("2024-04-02T18:00"), 60_000_000 if task == "backup" else 300_000_000
+            ):
+                when = as_datetime(begins, BERLIN)
+                answer = explain(evidence, when)
+                started = any(begins <= start < begins + 60_000_000 for start in starts)
+                assert (answer.verdict in (Answer.RAN, Answer.RAN_LATE)) is started, when
+                assert "noDowntimeOnRecord" not in [reason.code for reason in answer.reasons], when
+                if started or not first <= begins <= last:
+                    continue
+                in_force = [each for each in evidence.declarations if each.known_since < begins + 60_000_000][-1]
+                assert (answer.verdict is Answer.NOT_DUE) is not parse_cron(in_force.expression).matches(when), when
+                if answer.verdict is Answer.SERVED_LATER:
+                    assert answer.run is not None
+                    assert answer.run.started_at == min(start for start in starts if start > begins)
+
+    read(story, agreement)
 
 
 def test_for_people(story: Path) -> None:

@@ -7,56 +7,62 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from duly import parse_cron
-from duly.cli.commands.next import coming, told_leap
+from duly.cli.commands.next import leap_in_words
+from duly.insight.coming import Calendar, Coming
 from tests.cli.program import duly, write_target
 
 BERLIN = ZoneInfo("Europe/Berlin")
 
 
+def coming(expression: str, since: datetime, count: int) -> Coming:
+    """The coming starts of an expression."""
+    return Calendar(since, count).coming(None, parse_cron(expression))
+
+
 def test_a_skipped_minute_is_told_where_it_would_have_been() -> None:
     """SPEC 2.2: it does not exist, nothing runs for it."""
-    found = coming(None, parse_cron("30 2 * * *"), datetime(2024, 3, 30, tzinfo=BERLIN), 2)
+    found = coming("30 2 * * *", datetime(2024, 3, 30, tzinfo=BERLIN), 2)
     assert [start.isoformat() for start in found.starts] == ["2024-03-30T02:30:00+01:00", "2024-04-01T02:30:00+02:00"]
     [leap] = found.leaps
     assert leap.minutes == (datetime(2024, 3, 31, 2, 30),)
-    assert told_leap(leap).plain == (
+    assert leap_in_words(leap) == (
         "  Sun 2024-03-31 02:30 does not exist: clocks go forward from 02:00 to 03:00, nothing runs for it"
     )
 
 
 def test_a_repeated_minute_is_due_the_first_time_only() -> None:
     """SPEC 2.3: fold 0, for every expression."""
-    found = coming(None, parse_cron("30 * * * *"), datetime(2024, 10, 27, 2, tzinfo=BERLIN), 2)
+    found = coming("30 * * * *", datetime(2024, 10, 27, 2, tzinfo=BERLIN), 2)
     assert [start.isoformat() for start in found.starts] == ["2024-10-27T02:30:00+02:00", "2024-10-27T03:30:00+01:00"]
     [leap] = found.leaps
-    assert "02:30 occurs twice: clocks go back from 03:00 to 02:00, due the first time only" in told_leap(leap).plain
+    assert "02:30 occurs twice: clocks go back from 03:00 to 02:00, due the first time only" in leap_in_words(leap)
 
 
 def test_a_day_that_a_zone_left_out() -> None:
     """Samoa crossed the date line: 2011-12-30 does not exist."""
-    found = coming(None, parse_cron("0 12 30 12 *"), datetime(2011, 12, 1, tzinfo=ZoneInfo("Pacific/Apia")), 1)
+    found = coming("0 12 30 12 *", datetime(2011, 12, 1, tzinfo=ZoneInfo("Pacific/Apia")), 1)
     assert found.starts[0].year == 2012
-    assert "from 2011-12-30 00:00 to 2011-12-31 00:00" in told_leap(found.leaps[0]).plain
+    assert "from 2011-12-30 00:00 to 2011-12-31 00:00" in leap_in_words(found.leaps[0])
 
 
 def test_leaps_that_touch_nothing_are_not_told() -> None:
     """A note stands only where it matters."""
-    assert coming(None, parse_cron("0 12 * * *"), datetime(2024, 3, 30, tzinfo=BERLIN), 5).leaps == ()
+    assert coming("0 12 * * *", datetime(2024, 3, 30, tzinfo=BERLIN), 5).leaps == ()
 
 
 def test_the_moment_given_is_part_of_what_comes_also_in_a_second_copy() -> None:
     """--from a due minute shows it; from its second copy, the next day."""
     minute = datetime(2024, 10, 27, 2, 30, tzinfo=BERLIN)
-    expression = parse_cron("30 2 * * *")
-    assert coming(None, expression, minute, 1).starts[0].isoformat() == "2024-10-27T02:30:00+02:00"
-    assert coming(None, expression, minute.replace(fold=1), 1).starts[0].isoformat() == "2024-10-28T02:30:00+01:00"
+    expression = "30 2 * * *"
+    assert coming(expression, minute, 1).starts[0].isoformat() == "2024-10-27T02:30:00+02:00"
+    assert coming(expression, minute.replace(fold=1), 1).starts[0].isoformat() == "2024-10-28T02:30:00+01:00"
 
 
 def test_a_thousand_leap_years_take_no_longer_than_their_starts() -> None:
     """Follows the expression, not the calendar; and where that ends, so do the starts."""
-    found = coming(None, parse_cron("0 0 29 2 *"), datetime(2024, 1, 1, tzinfo=BERLIN), 1000)
+    found = coming("0 0 29 2 *", datetime(2024, 1, 1, tzinfo=BERLIN), 1000)
     assert len(found.starts) == 1000
-    assert len(coming(None, parse_cron("0 0 29 2 *"), datetime(9990, 1, 1, tzinfo=BERLIN), 1000).starts) == 2
+    assert len(coming("0 0 29 2 *", datetime(9990, 1, 1, tzinfo=BERLIN), 1000).starts) == 2
 
 
 def test_an_expression_at_the_command_line(tmp_path: Path) -> None:

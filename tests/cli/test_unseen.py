@@ -13,12 +13,12 @@ from duly.cli.commands.simulate import check_plot
 from duly.cli.commands.status import status
 from duly.cli.commands.trace import export
 from duly.cli.commands.verify import verify
-from duly.cli.output import Exit, Failure
-from duly.cli.reading import UnusedStore, read_store
+from duly.cli.output import Exit, Failure, failure_of
 from duly.cli.target import parse_target
+from duly.errors import DulyError, StoreUnusedError
 from tests.cli.program import ago, duly, fingerprint, nothing, simulated, write_target
 from tests.conftest import require
-from tests.stores.helpers import without_privileges
+from tests.stores.helpers import contents_of, without_privileges
 
 HOUR = timedelta(hours=1)
 HISTORY = ("history", "--store", "state.db", "--json")
@@ -85,7 +85,9 @@ def refusal(attempt: Callable[[], object]) -> tuple[str, Exit, bool]:
         try:
             attempt()
         except Failure as failure:
-            return failure.message, failure.code, isinstance(failure, UnusedStore)
+            return failure.message, failure.code, False
+        except DulyError as error:
+            return failure_of(error).message, failure_of(error).code, isinstance(error, StoreUnusedError)
         return "nothing", Exit.OK, False
 
     return without_privileges(tried)
@@ -111,7 +113,7 @@ def used(public_folder: Path) -> Path:
 def test_a_store_in_a_folder_that_may_not_be_entered_is_not_a_missing_one(used: Path) -> None:
     """The folder is there, and so may the store be: neither `plan` nor a person may conclude that it is not."""
     used.parent.chmod(0o600)
-    message, code, unused = refusal(lambda: read_store(used))
+    message, code, unused = refusal(lambda: contents_of(used))
     assert message == f"Store {used} cannot be used: Permission denied"
     assert (code, unused) == (Exit.STORE, False)
 
@@ -119,7 +121,7 @@ def test_a_store_in_a_folder_that_may_not_be_entered_is_not_a_missing_one(used: 
 def test_a_missing_store_is_missing_also_where_the_folder_may_not_be_listed(used: Path) -> None:
     """To enter is enough to know that a name is not there; only a suggestion needs the others."""
     used.parent.chmod(0o711)
-    message, code, unused = refusal(lambda: read_store(used.with_name("stat.db")))
+    message, code, unused = refusal(lambda: contents_of(used.with_name("stat.db")))
     assert message == f"no such store: {used.with_name('stat.db')}"
     assert (code, unused) == (Exit.STORE, True)
 
@@ -127,7 +129,7 @@ def test_a_missing_store_is_missing_also_where_the_folder_may_not_be_listed(used
 def test_a_holder_that_may_not_be_seen_is_not_a_dead_one(used: Path) -> None:
     """Somebody gave others the store to read, and not its lock: who holds it is unknown, and is not told."""
     Path(f"{used}.lock").chmod(0o000)
-    message, code, _ = refusal(lambda: read_store(used))
+    message, code, _ = refusal(lambda: contents_of(used))
     assert message == f"The lock file {used}.lock cannot be read: Permission denied"
     assert code is Exit.STORE
 

@@ -97,7 +97,7 @@ LONG = ran("2024-05-01T02:30:00", "2024-05-02T04:00:00")
 AFTER_LONG = ran("2024-05-02T04:00:00", "2024-05-02T04:01:00", scheduled="2024-05-02T02:30:00")
 DOWN: dict[str, Any] = {
     "arrivals": [at("2024-03-01T00:00"), at("2024-05-02T08:00")],
-    "signs_of_life": [at("2024-04-30T12:00")],
+    "last_sign_of_life": lambda _: at("2024-04-30T12:00"),
 }
 OVERRIDDEN = [declared(until="2024-05-02T06:00"), declared("0 9 * * *", "2024-05-02T06:00", generation=2)]
 GONE = [declared(until="2024-05-02T06:00")]
@@ -132,7 +132,7 @@ GONE = [declared(until="2024-05-02T06:00")]
         pytest.param(
             "2024-05-02T02:35",
             [CUT_SHORT, RESTARTED],
-            {"arrivals": [at("2024-05-02T02:35:10")], "signs_of_life": [at("2024-05-02T02:30")]},
+            {"arrivals": [at("2024-05-02T02:35:10")], "last_sign_of_life": lambda _: at("2024-05-02T02:30")},
             Answer.RAN,
             ["interruptedAndRestarted", "schedulerStopped", "succeeded"],
             id="restarted",

@@ -7,10 +7,38 @@ import resource
 import sqlite3
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from duly.clock import SystemClock
+from duly.stores import SqliteReader, View
+from duly.stores.port import KnownTask, RunFilter, RunRecord, Snapshot
+
 T = TypeVar("T")
+
+
+def read(path: Path | str, question: Callable[[View], T]) -> T:
+    """Ask a store something as the command line does."""
+    return SqliteReader(path, SystemClock().now).read(question)
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What a small store says, all of it."""
+
+    snapshot: Snapshot
+    tasks: list[KnownTask]
+    runs: list[RunRecord]
+    """Earliest start first."""
+
+
+def contents_of(path: Path | str) -> Contents:
+    """All that the commands would show of a store."""
+    return read(
+        path,
+        lambda view: Contents(view.snapshot(), list(view.tasks()), list(view.runs(RunFilter(), oldest_first=True))),
+    )
 
 
 def query(path: Path | str, statement: str, *arguments: object) -> list[tuple[Any, ...]]:

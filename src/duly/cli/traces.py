@@ -8,40 +8,18 @@ import contextlib
 import difflib
 import os
 import shutil
-import sqlite3
-import stat
 import sys
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
 
-from duly.cli.holding import read_lock
 from duly.cli.output import Exit, Failure, fail, reason_of
-from duly.cli.reading import reading_from, recognise
-from duly.errors import TraceError
-from duly.stores.sqlite.file import exists, kind
-from duly.stores.sqlite.trace import export
-from duly.text import plain
+from duly.cli.store import reader_of
+from duly.stores import View
+from duly.stores.port import StoredTrace
+from duly.stores.sqlite.file import is_database
 
 STANDARD_STREAM: Final = "-"
-_MAGIC: Final = b"SQLite format 3\0"
-
-
-@dataclass(frozen=True, slots=True)
-class StoredTrace:
-    """The trace of a store, in its exchange format."""
-
-    scheduler: str
-    segments: int
-    first_segment: int
-    events: int
-    first: int
-    clean: bool
-    """A stop has completed, and nobody holds the store: the trace has ended."""
-
-    current: bool
-    """False: a scheduler that kept no trace has used the store since."""
 
 
 class Input(NamedTuple):
@@ -59,7 +37,7 @@ def open_input(source: str, stack: contextlib.ExitStack) -> Input:
         return _standard_input(stack)
     path = Path(source)
     try:
-        if not is_store(path):
+        if not is_database(path):
             return _file(source, path, stack)
     except OSError as fault:
         raise _unreadable(path, fault) from fault
@@ -117,63 +95,21 @@ def _unreadable(path: Path, fault: OSError) -> Failure:
     return Failure(f"{path} cannot be read: {reason_of(fault)}", None, Exit.STORE)
 
 
-def is_store(path: Path) -> bool:
-    """Whether a file is a database, as stores are; also one that still is in its log only. Raises if it cannot tell."""
-    if kind(path) != stat.S_IFREG:  # what a pipe says can be read once
-        return False
-    with path.open("rb") as file:
-        begin = file.read(len(_MAGIC))
-    return begin == _MAGIC or (not begin and exists(f"{path}-wal"))
-
-
-# --- a store's trace -------------------------------------------------------------------------------------------------
-
-
 def copy_trace(store: Path, file: BinaryIO) -> StoredTrace:
     """Write the trace of a store into a file; the store may be in use, and does not change."""
 
-    def read(path: Path, connection: sqlite3.Connection) -> StoredTrace:
-        recognise(str(path), connection)
-        found = _examine(store, path, connection)
+    def question(view: View) -> StoredTrace:
+        stored = view.trace()
+        if stored is None:
+            hint = "a trace is kept by `duly run --trace`, or Scheduler(..., trace=True)"
+            fail(f"{store} holds no trace: no scheduler on it was asked to keep one", hint, Exit.TRACE)
         file.seek(0)
         file.truncate()
-        try:
-            file.writelines(export(connection, clean=found.clean))
-            file.flush()
-        except OSError as fault:
-            raise unwritable("the trace", fault) from fault
-        except (ValueError, KeyError, TypeError) as fault:
-            raise _changed(store) from fault
-        return found
+        file.writelines(view.trace_lines(stored))
+        file.flush()
+        return stored
 
-    return reading_from(store, read)
-
-
-def _examine(store: Path, path: Path, connection: sqlite3.Connection) -> StoredTrace:
-    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    segments = (
-        connection.execute("SELECT segment, first, json_extract(header, '$.scheduler') FROM segments ORDER BY segment")
-        if "segments" in tables
-        else None
-    )
-    rows = [] if segments is None else segments.fetchall()
-    if not rows:
-        hint = "a trace is kept by `duly run --trace`, or Scheduler(..., trace=True)"
-        fail(f"{store} holds no trace: no scheduler on it was asked to keep one", hint, Exit.TRACE)
-    first_segment, first, scheduler = rows[0]
-    last = connection.execute("SELECT seq, line FROM trace ORDER BY seq DESC LIMIT 1").fetchone()
-    traced = connection.execute("SELECT value FROM meta WHERE key = 'traced'").fetchone()
-    stopped = last is not None and str(last[1]).startswith('["SE"')
-    return StoredTrace(
-        scheduler=str(scheduler),
-        segments=len(rows),
-        first_segment=first_segment,
-        events=0 if last is None else last[0] - first + 1,
-        first=first,
-        clean=stopped and not read_lock(path).alive,
-        current=traced is not None and traced[0] == 1,
-    )
-
-
-def _changed(store: Path) -> TraceError:
-    return TraceError("malformed", 1, f"the trace in {plain(store)} is not what duly wrote", hint="restore a backup")
+    try:
+        return reader_of(store).read(question)
+    except OSError as fault:
+        raise unwritable("the trace", fault) from fault

@@ -1,6 +1,6 @@
 """What is known about one task and its runs, and what follows from it by arithmetic."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
 from itertools import islice
@@ -10,10 +10,13 @@ from duly.core.cron import CronExpression, parse_cron
 from duly.core.due import next_due
 from duly.core.moments import Delay, Instant, Minute, after, begin, minute_of
 from duly.core.task import effective
-from duly.stores.port import Declaration, RunRecord
+from duly.stores.port import Declaration, RunFilter, RunRecord, Snapshot, View
 
 OCCURRENCES_COUNTED_MAX: Final = 10_000
 """More occurrences than this are not counted one by one."""
+
+_RUNS_AROUND: Final = 1_000
+"""Runs before a minute, and from it on, that are looked at."""
 
 
 class Absence(NamedTuple):
@@ -45,8 +48,8 @@ class Evidence:
     arrivals: Sequence[Instant] = ()
     """When schedulers took over the store."""
 
-    signs_of_life: Sequence[Instant] = ()
-    """Starts and ends of all tasks, and other writes: a scheduler was alive at each of these instants."""
+    last_sign_of_life: Callable[[Instant], Instant | None] = lambda before: None
+    """The latest instant before another at which a scheduler was alive: it started or ended a run of any task, say."""
 
     alive: bool = False
     """Whether a scheduler holds the store now."""
@@ -105,6 +108,42 @@ class Evidence:
         """The time without a scheduler that a takeover between two moments ended; without `until`, one up to now."""
         arrivals = [each for each in self.arrivals if since < each and (until is None or each <= until)]
         if arrivals:
-            last_seen = max((sign for sign in self.signs_of_life if sign < arrivals[0]), default=None)
-            return Absence(last_seen, arrivals[-1])
+            return Absence(self.last_sign_of_life(arrivals[0]), arrivals[-1])
         return Absence(self.last_poll, None) if until is None and not self.alive else None
+
+
+def evidence_of(view: View, task: str, around: Instant, zone: tzinfo) -> Evidence:
+    """What a store knows about a task, with its runs around an instant; to be used while the view is."""
+    snapshot = view.snapshot()
+    in_force = view.task(task)
+    state = None if in_force is None else in_force.stored.state
+    earlier = view.runs(RunFilter(task, until=around), limit=_RUNS_AROUND)
+    later = view.runs(RunFilter(task, since=around), limit=_RUNS_AROUND, oldest_first=True)
+    return Evidence(
+        task=task,
+        zone=zone,
+        now=snapshot.at,
+        declarations=view.declarations(task),
+        runs=sorted((*earlier, *later), key=lambda run: run.run_id),
+        served_through=None if state is None else state.served_through,
+        pending_retry_until=getattr(state, "pending_retry_until", None),
+        history_complete_since=complete_since(view, snapshot),
+        arrivals=snapshot.arrivals,
+        last_sign_of_life=view.last_sign_of_life,
+        alive=snapshot.holder.alive,
+        last_poll=snapshot.holder.last_poll_at,
+    )
+
+
+def complete_since(view: View, snapshot: Snapshot) -> Instant | None:
+    """From when on history has every run that ended; None if it has dropped nothing.
+
+    Runs are numbered one after the other and enter history when they end, so what was dropped shows as missing numbers,
+    and everything that ended after the oldest record is there.
+    """
+    extent = view.extent()
+    if not extent.runs:
+        return snapshot.at if view.has_started() else None  # no history is kept at all
+    if extent.runs == extent.highest_run_id:
+        return None
+    return snapshot.at if extent.oldest_end is None else extent.oldest_end

@@ -42,6 +42,11 @@ class ZoneChange:
             minute += _MINUTE
         return tuple(found)
 
+    def leap_of(self, expression: CronExpression) -> "Leap":
+        """What this change does to an expression."""
+        kind: Literal["skipped", "repeated"] = "skipped" if self.skips else "repeated"
+        return Leap(kind, self.at, self.clock_before, self.clock_after, self.minutes_of(expression))
+
 
 @dataclass(frozen=True, slots=True)
 class Leap:
@@ -113,13 +118,7 @@ def leaps(expression: CronExpression, zone: tzinfo, since: datetime, until: date
         if (change := zone_change_around(zone, wall)) is not None:
             passed = change
             if since < change.at <= until:
-                yield Leap(
-                    "skipped" if change.skips else "repeated",
-                    change.at,
-                    change.clock_before,
-                    change.clock_after,
-                    change.minutes_of(expression),
-                )
+                yield change.leap_of(expression)
 
 
 def zone_change_around(zone: tzinfo, wall: datetime) -> ZoneChange | None:

@@ -1,15 +1,10 @@
-"""Where state is kept: the Store port, and its embedded implementation on SQLite.
+"""Where state is kept: the protocols of a store and of its readers, and the embedded store on SQLite.
 
-port        what the scheduler asks of a store
-sqlite      one file, one writer
-schema      tables, version, migrations
-statements  what is written, set by set
-worker      the thread in which that happens
-lockfile    one living holder, known by name
-faults      what the library complains about, in our words
+port        what a scheduler asks of a store, and what everybody who only looks asks of a reader
+sqlite/     one file, one writer, any number of readers
 """
 
-from duly.stores.port import Persisted, Refusal, Replacement, Store
-from duly.stores.sqlite import SqliteStore
+from duly.stores.port import Persisted, Reader, Refusal, Replacement, Store, View
+from duly.stores.sqlite import SqliteReader, SqliteStore
 
-__all__ = ["Persisted", "Refusal", "Replacement", "SqliteStore", "Store"]
+__all__ = ["Persisted", "Reader", "Refusal", "Replacement", "SqliteReader", "SqliteStore", "Store", "View"]

@@ -1,4 +1,4 @@
-"""The Store port: what the scheduler asks of the place where state is kept.
+"""What is asked of the place where state is kept: `Store` by the scheduler, `Reader` by everybody who only looks.
 
 A store belongs to one scheduler at a time. Each verb is atomic. `replace` and `write` carry a number that grows by
 one with each new call: a call that failed is repeated under its own number, and a store that has applied it already
@@ -6,18 +6,22 @@ one with each new call: a call that failed is repeated under its own number, and
 other; a `replace` may come between a failed `write` and its repetition, and the other way round.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+from enum import Enum
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from duly.core.changes import Batch
-from duly.core.moments import Delay, Instant
-from duly.core.record import EqualRows
+from duly.core.cron import CronExpression
+from duly.core.moments import Delay, Instant, Minute
+from duly.core.record import EqualRows, StoredTask
 from duly.core.resolution import Resolution
 from duly.core.task import Correction, Start
 
 if TYPE_CHECKING:
     from duly.formal.registers import RegisterSnapshot
+
+T = TypeVar("T")
 
 
 class Persisted(NamedTuple):
@@ -50,38 +54,6 @@ class Replacement:
     at: Instant
     trace: "TraceRows | None" = None
     """What to add to the trace, in the same transaction; None when none is kept."""
-
-
-class RunRecord(NamedTuple):
-    """One run, as history has it, or one that is still under way."""
-
-    run_id: int
-    task: str
-    generation: int
-    expression: str
-    cause: str
-    """`cron`, `retry`, `interrupted`."""
-
-    scheduled_time: Instant
-    """The due minute, the end of the retry delay, or the start of the run that a crash cut short."""
-
-    started_at: Instant
-    ended_at: Instant | None
-    outcome: str
-    """`success`, `failure`, `interrupted`, `running`."""
-
-    error: str | None = None
-
-
-class Declaration(NamedTuple):
-    """One declaration of a task: the one in force, or an earlier one that history still names."""
-
-    generation: int
-    task: str
-    expression: str
-    retry_delay_ms: Delay
-    known_since: Instant
-    retired_at: Instant | None = None
 
 
 TraceRow = tuple[Any, ...]
@@ -138,4 +110,316 @@ class Store(Protocol):
 
     def abandon(self) -> None:
         """Release everything at once and record nothing more: the event loop is going away."""
+        ...
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Which process uses an embedded store, and when its scheduler last looked."""
+
+    alive: bool
+    """Whether a living scheduler holds the store."""
+
+    pid: int | None
+    host: str | None
+    since: Instant | None
+    """Process, host and time of the scheduler that holds the store, or that held it last and crashed."""
+
+    last_poll_at: Instant | None
+    """When a scheduler last looked; None: no scheduler has ever held the store here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What concerns a store as a whole, at one moment."""
+
+    store: str
+    """What the store is called: the real path of a file."""
+
+    at: Instant
+    schema_version: int
+    zone: str | None
+    """The zone in which a scheduler last used the store."""
+
+    holder: Holder
+    arrivals: Sequence[Instant]
+    """When each scheduler that the store still names took it over, earliest first."""
+
+
+class TaskPhase(Enum):
+    """What a record says about a task before the calendar is asked what it is owed."""
+
+    WAITING = "waiting"
+    RETRYING = "retrying"
+    RUNNING = "running"
+    INTERRUPTED = "interrupted"
+    """Running by its record, and no living scheduler runs it: a crash cut it short, and it has not started again."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownTask:
+    """A task in force, as the store knows it."""
+
+    stored: StoredTask
+    known_since: Instant
+    run_cause: str | None
+    run_scheduled: Instant | None
+    phase: TaskPhase
+    last_error: str | None
+    """The error of the latest failure that history has."""
+
+    @property
+    def name(self) -> str:
+        """The name of the task."""
+        return self.stored.name
+
+    @property
+    def running(self) -> bool:
+        """Whether a living scheduler runs it now."""
+        return self.phase is TaskPhase.RUNNING
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether a crash cut its run short, and it has not started again."""
+        return self.phase is TaskPhase.INTERRUPTED
+
+
+class Interruption(NamedTuple):
+    """What decides when a run that was cut short may start again."""
+
+    started_at: Instant
+    delay: Delay
+    interruptions: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cohort:
+    """Tasks that share their expression, their mark and their phase: the calendar owes all of them the same.
+
+    A store of a million tasks has few of them. An end counts as instant 0 where there was none.
+    """
+
+    expression: CronExpression
+    served_through: Minute
+    phase: TaskPhase
+    interruption: Interruption | None
+    """Of interrupted tasks, which share this as well."""
+
+    tasks: int
+    generations: tuple[int, int]
+    """The lowest and the highest generation among them; others may lie between."""
+
+    first_end: Instant
+    last_end: Instant
+    """The earliest and the latest of their last ends."""
+
+    ended_before: int
+    """How many had their last end before the bound that was asked about."""
+
+    ripe: int
+    """How many of those that retry may do so by now."""
+
+    first_ripe: Instant | None
+    """Of those that retry: the earliest instant at which the retry was ripe and the last run had ended."""
+
+    ripe_before: int
+    """Of those that retry: for how many that instant lies before the bound that was asked about."""
+
+
+class RunRecord(NamedTuple):
+    """One run, as history has it, or one that is still under way."""
+
+    run_id: int
+    task: str
+    generation: int
+    expression: str
+    cause: str
+    """`cron`, `retry`, `interrupted`."""
+
+    scheduled_time: Instant
+    """The due minute, the end of the retry delay, or the start of the run that a crash cut short."""
+
+    started_at: Instant
+    ended_at: Instant | None
+    outcome: str
+    """`success`, `failure`, `interrupted`, `running`."""
+
+    error: str | None = None
+
+
+class Declaration(NamedTuple):
+    """One declaration of a task: the one in force, or an earlier one that history still names."""
+
+    generation: int
+    task: str
+    expression: str
+    retry_delay_ms: Delay
+    known_since: Instant
+    retired_at: Instant | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunFilter:
+    """Which runs are asked for; the default is all of them."""
+
+    task: str | None = None
+    since: Instant | None = None
+    """Started at or after."""
+
+    until: Instant | None = None
+    """Started before."""
+
+    outcomes: Collection[str] = ()
+    """None named: whatever the outcome."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRuns:
+    """Runs of one task, counted and measured."""
+
+    task: str
+    runs: int
+    failures: int
+    interruptions: int
+    longest: int | None
+    """Microseconds that the longest run took; None if none has ended."""
+
+    median: float | None
+    """Microseconds that half of the runs did not exceed."""
+
+    latest: Sequence[int]
+    """Microseconds that the latest runs took, the latest last."""
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryExtent:
+    """How much history there is."""
+
+    runs: int
+    """Runs that are on record, those under way included."""
+
+    highest_run_id: int
+    oldest_end: Instant | None
+    """The end of the run on record that started first, of those not under way; its start if it has no end."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTrace:
+    """The trace that a store holds, as a whole."""
+
+    scheduler: str
+    segments: int
+    first_segment: int
+    events: int
+    first_seq: int
+    clean: bool
+    """A stop has completed, and no scheduler holds the store: the trace has ended."""
+
+    current: bool
+    """False: a scheduler that kept no trace has used the store since."""
+
+
+class View(Protocol):
+    """A store at one moment. What it hands out as an iterator must be used before the question has been answered."""
+
+    def snapshot(self) -> Snapshot:
+        """What concerns the store as a whole."""
+        ...
+
+    def count_tasks(self) -> int:
+        """How many tasks are in force."""
+        ...
+
+    def cohorts(self, bound: Instant) -> Iterator[Cohort]:
+        """All tasks in force, by cohort; `bound` is the instant to which `ended_before` and `ripe_before` refer."""
+        ...
+
+    def tasks(
+        self, *, after: str | None = None, limit: int | None = None, phase: TaskPhase | None = None
+    ) -> Iterator[KnownTask]:
+        """Tasks in force by name: the first `limit` that come after a name, in one phase or in any."""
+        ...
+
+    def longest_owed(self, owed: Sequence[tuple[Cohort, Instant]], limit: int) -> Sequence[KnownTask]:
+        """Tasks of some cohorts, those first that could have been started earliest, then by name.
+
+        With each cohort comes the instant since which it is owed. A task could be started once it is owed, or its retry
+        is ripe, and its last run has ended.
+        """
+        ...
+
+    def task(self, name: str) -> KnownTask | None:
+        """The task in force that has this name."""
+        ...
+
+    def declarations(self, name: str) -> Sequence[Declaration]:
+        """The declarations of a name that the store still has, earliest first."""
+        ...
+
+    def names(self, *, prefix: str = "", after: str | None = None, limit: int) -> Sequence[str]:
+        """Names of tasks in force or in history that begin with a prefix, in order."""
+        ...
+
+    def names_before(self, name: str, *, limit: int) -> Sequence[str]:
+        """The last names before one, nearest first."""
+        ...
+
+    def count_names(self) -> int:
+        """How many names `names` would hand out in all."""
+        ...
+
+    def runs(self, which: RunFilter, *, limit: int | None = None, oldest_first: bool = False) -> Iterator[RunRecord]:
+        """Runs, ended or under way, in the order of their starts, the latest first unless `oldest_first`."""
+        ...
+
+    def count_runs(self, which: RunFilter) -> int:
+        """How many runs there are."""
+        ...
+
+    def runs_by_task(self, which: RunFilter, *, limit: int, latest: int) -> tuple[int, Sequence[TaskRuns]]:
+        """How many tasks have such runs, and of the first `limit`, by their earliest start, what these runs are like.
+
+        `latest` bounds the durations that each of them has one by one.
+        """
+        ...
+
+    def history_begins(self) -> Instant | None:
+        """The start of the earliest run on record."""
+        ...
+
+    def extent(self) -> HistoryExtent:
+        """How much history there is."""
+        ...
+
+    def has_started(self) -> bool:
+        """Whether a task in force has ever been started."""
+        ...
+
+    def last_sign_of_life(self, before: Instant) -> Instant | None:
+        """The latest start, end, declaration or arrival that is on record from before an instant."""
+        ...
+
+    def trace(self) -> StoredTrace | None:
+        """The trace as a whole; None if the store holds none."""
+        ...
+
+    def trace_lines(self, stored: StoredTrace) -> Iterator[bytes]:
+        """The trace in its exchange format. Raises a `TraceError` if it is not what was written."""
+        ...
+
+
+@runtime_checkable
+class Reader(Protocol):
+    """Reads a store without changing it, even while a scheduler runs on it."""
+
+    def read(self, question: Callable[[View], T]) -> T:
+        """Ask about one moment.
+
+        The store may change under a question in a way that makes its answer void. Then it is asked again: it must have
+        no lasting effect before it returns. Raises a `StoreError` if the store cannot be read, a `StoreUnusedError` if
+        there is none yet, and a `TaskTryDeserializeError` for a record that duly did not write.
+        """
         ...

@@ -1,7 +1,5 @@
 """duly explain: why a task ran, did not run, or ran late at a minute."""
 
-from collections.abc import Iterable
-from datetime import tzinfo
 from pathlib import Path
 
 import click
@@ -9,14 +7,16 @@ from rich.text import Text
 
 from duly.cli.completion import complete_task, complete_zone
 from duly.cli.output import Exit, fail, json_option, note, print_json, say
-from duly.cli.reading import Snapshot, read_store, store_option, unknown_task
-from duly.cli.time_text import MOMENT_FORMS, parse_moment, zone_named
-from duly.core.moments import Instant, zone_name
+from duly.cli.store import reader_of, store_option, unknown_task
+from duly.cli.time_text import MOMENT_FORMS, host_zone, parse_moment, zone_named
+from duly.core.moments import instant_of, zone_name
 from duly.errors import InvalidCronExpressionError
-from duly.insight.evidence import Evidence
+from duly.insight.evidence import evidence_of
 from duly.insight.explanation import Answer, Explanation
 from duly.insight.explanation import explain as explain_minute
 from duly.insight.json_form import json_form
+from duly.insight.zone import zone_in_use
+from duly.stores import View
 from duly.text import plain
 
 _STYLES = {
@@ -47,20 +47,11 @@ def explain(task: str, at: str, tz: str | None, store: Path, as_json: bool) -> i
     Example:
       duly explain backup --at 2024-03-31T02:30 --store state.db
     """
-    snapshot = read_store(store)
-    zone = snapshot.zone if tz is None else zone_named(tz)
-    if not any(each.task == task for each in snapshot.declarations):
-        raise unknown_task(task, sorted({each.task for each in snapshot.declarations}))
-    try:
-        asked = parse_moment(at, zone, snapshot.at)
-    except (ValueError, OverflowError) as fault:
-        fail(f"--at: {fault}")
-    if zone_name(zone) != zone_name(snapshot.zone):
-        note(f"the store is used in {zone_name(snapshot.zone)}; what is due is computed in {zone_name(zone)} here")
-    try:
-        explanation = explain_minute(evidence_of(snapshot, task, zone), asked)
-    except InvalidCronExpressionError as fault:
-        fail(f"the store holds a declaration of {plain(task)} that cannot be read: {fault}", None, Exit.STORE)
+    explanation, asked_in = reader_of(store).read(lambda view: _explain(view, task, at, tz))
+    zone = explanation.at.tzinfo
+    assert zone is not None
+    if explanation.zone != asked_in:
+        note(f"the store is used in {asked_in}; what is due is computed in {explanation.zone} here")
     if as_json:
         print_json("explain", json_form(explanation, zone))
     else:
@@ -68,53 +59,21 @@ def explain(task: str, at: str, tz: str | None, store: Path, as_json: bool) -> i
     return Exit.OK
 
 
-def evidence_of(snapshot: Snapshot, task: str, zone: tzinfo) -> Evidence:
-    """What a store knows about a task."""
-    in_force = next((each for each in snapshot.tasks if each.name == task), None)
-    state = in_force.stored.state if in_force is not None else None
-    return Evidence(
-        task=task,
-        zone=zone,
-        now=snapshot.at,
-        declarations=[each for each in snapshot.declarations if each.task == task],
-        runs=sorted((run for run in snapshot.runs if run.task == task), key=lambda run: run.run_id),
-        served_through=state.served_through if state is not None else None,
-        pending_retry_until=getattr(state, "pending_retry_until", None),
-        history_complete_since=complete_since(snapshot),
-        arrivals=sorted(since for _, since in snapshot.schedulers.values()),
-        signs_of_life=sorted(_signs(snapshot)),
-        alive=snapshot.holder.alive,
-        last_poll=snapshot.holder.last_poll,
-    )
-
-
-def complete_since(snapshot: Snapshot) -> Instant | None:
-    """From when on history has every run that ended; None if it has dropped nothing.
-
-    Runs are numbered one after the other and enter history when they end, so what was dropped shows as missing numbers,
-    and everything that ended after the oldest record is there.
-    """
-    numbers = {run.run_id for run in snapshot.runs}
-    highest = max(numbers, default=0)
-    if not numbers and any(getattr(each.stored.state, "last_attempt_at", None) is not None for each in snapshot.tasks):
-        return snapshot.at  # nothing is kept at all
-    if len(numbers) == highest:
-        return None
-    oldest = next((run for run in snapshot.runs if run.outcome != "running"), None)
-    return snapshot.at if oldest is None else Instant(oldest.ended_at or oldest.started_at)
-
-
-def _signs(snapshot: Snapshot) -> Iterable[Instant]:
-    for run in snapshot.runs:
-        yield run.started_at
-        if run.ended_at is not None:
-            yield run.ended_at
-    for declaration in snapshot.declarations:
-        yield declaration.known_since
-        if declaration.retired_at is not None:
-            yield declaration.retired_at
-    for _, since in snapshot.schedulers.values():
-        yield since
+def _explain(view: View, task: str, at: str, tz: str | None) -> tuple[Explanation, str]:
+    """The explanation, and the name of the zone in which the store is used."""
+    snapshot = view.snapshot()
+    used = zone_in_use(snapshot.zone, host_zone())
+    zone = used if tz is None else zone_named(tz)
+    if not view.declarations(task):
+        raise unknown_task(view, task)
+    try:
+        asked = parse_moment(at, zone, snapshot.at)
+    except (ValueError, OverflowError) as fault:
+        fail(f"--at: {fault}")
+    try:
+        return explain_minute(evidence_of(view, task, instant_of(asked), zone), asked), zone_name(used)
+    except InvalidCronExpressionError as fault:
+        fail(f"the store holds a declaration of {plain(task)} that cannot be read: {fault}", None, Exit.STORE)
 
 
 # --- for people ------------------------------------------------------------------------------------------------------

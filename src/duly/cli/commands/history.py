@@ -1,33 +1,36 @@
 """`duly history`: what has run, how late, how long, and how it ended."""
 
-import statistics
 import sys
-from collections import Counter
 from collections.abc import Sequence
+from datetime import tzinfo
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import click
-from rich.console import RenderableType
 from rich.text import Text
 
 from duly.cli.completion import complete_task
-from duly.cli.output import Exit, first_line, json_option, note, print_json, say, show
-from duly.cli.reading import Snapshot, read_store, store_option, unknown_task
-from duly.cli.tables import table
-from duly.cli.time_text import moment_argument
+from duly.cli.output import Exit, first_line, json_option, json_text, note, say, show, spooled
+from duly.cli.store import reader_of, store_option, unknown_task
+from duly.cli.tables import Cell, LongTable, table
+from duly.cli.time_text import host_zone, moment_argument
 from duly.core.moments import MICROSECONDS, Instant
-from duly.insight.words import between, clock_time, iso, stretch
-from duly.stores.port import RunRecord
+from duly.insight.history import Comparison, History, compare, history_of, runs_of
+from duly.insight.json_form import json_form
+from duly.insight.run import RunReport
+from duly.insight.words import between, clock_time, stretch
+from duly.insight.zone import zone_in_use
+from duly.stores import View
+from duly.stores.port import RunFilter, TaskRuns
 from duly.text import plain
 
 OUTCOMES: Final = ("success", "failure", "interrupted", "running")
 _STYLES: Final = {"success": "green", "failure": "bold red", "interrupted": "yellow", "running": "cyan"}
 _SPARE: Final = ("due", "why", "run", "late", "took")
+_RIGHT: Final = ("run", "late", "took")
 _BARS: Final = "▁▂▃▄▅▆▇█"
 _PLAIN_BARS: Final = "_.-:=+*#"
-_SPARKLINE_RUNS_MAX: Final = 60
-_SPARKLINES_MAX: Final = 10
+_ROWS_IN_MEMORY: Final = 1_000
 
 
 @click.command()
@@ -63,128 +66,121 @@ def history(
       duly history backup --store state.db --since 2d
       duly history --store state.db --outcome failure --limit 0
     """
-    snapshot = read_store(store)
-    known = {each.task for each in snapshot.declarations}
-    if task is not None and task not in known:
-        raise unknown_task(task, sorted(known))
-    found = [
-        run
-        for run in snapshot.runs
-        if (task is None or run.task == task)
-        and (since is None or run.started_at >= since)
-        and (until is None or run.started_at < until)
-        and (not outcomes or run.outcome in outcomes)
-    ]
-    shown = found[-limit:] if limit else found
-    if as_json:
-        print_json("history", _document(snapshot, shown, found))
-        return Exit.OK
-    if not shown:
-        note(_why_nothing(snapshot, task))
-        return Exit.OK
-    show(_table(snapshot, shown, with_name=task is None))
-    _show_sparklines(found)
-    if len(shown) < len(found):
-        note(f"{len(found) - len(shown):,} earlier runs are not shown (--limit 0 shows all)")
+    which = RunFilter(task, since, until, outcomes)
+    (_print_document if as_json else _show)(store, which, limit or None)
     return Exit.OK
 
 
-def _why_nothing(snapshot: Snapshot, task: str | None) -> str:
-    if snapshot.history_begins is None:
+def _opened(view: View, which: RunFilter) -> tzinfo:
+    """The zone that the store is used in; raises if it has no task of that name."""
+    if which.task is not None and not view.declarations(which.task):
+        raise unknown_task(view, which.task)
+    return zone_in_use(view.snapshot().zone, host_zone())
+
+
+# --- for people ------------------------------------------------------------------------------------------------------
+
+
+def _show(store: Path, which: RunFilter, limit: int | None) -> None:
+    zone, history, runs, comparison = reader_of(store).read(lambda view: _look(view, which, limit))
+    if not history.matching:
+        note(_why_nothing(history, which.task, zone))
+        return
+    if isinstance(runs, LongTable):
+        runs.print()
+    else:
+        rows = [[Text(*cell) for cell in _row(run, history.at, zone, named=which.task is None)] for run in runs]
+        show(table(_headings(named=which.task is None), rows, right=_RIGHT, spare=_SPARE, remark="error"))
+    _show_sparklines(comparison)
+    if limit is not None and (left_out := history.matching - limit) > 0:
+        note(f"{left_out:,} earlier runs are not shown (--limit 0 shows all)")
+
+
+def _look(
+    view: View, which: RunFilter, limit: int | None
+) -> tuple[tzinfo, History, Sequence[RunReport] | LongTable, Comparison]:
+    zone = _opened(view, which)
+    history = history_of(view, which)
+    runs = runs_of(view, which, limit)
+    if min(history.matching, limit or history.matching) <= _ROWS_IN_MEMORY:
+        return zone, history, list(runs), compare(view, which)
+    named = which.task is None
+    many = LongTable(_headings(named=named), right=_RIGHT, spare=_SPARE, remark="error")
+    for run in runs:
+        many.add(_row(run, history.at, zone, named=named))
+    return zone, history, many, compare(view, which)
+
+
+def _why_nothing(history: History, task: str | None, zone: tzinfo) -> str:
+    if history.history_begins is None:
         return "nothing has run yet, or no history is kept (--history 0)"
-    begins = clock_time(snapshot.history_begins, snapshot.zone, snapshot.at)
+    begins = clock_time(history.history_begins, zone, history.at)
     which = f"run of {plain(task)}" if task is not None else "run"
     return f"no such {which}; the history begins {begins}"
 
 
-def _table(snapshot: Snapshot, runs: Sequence[RunRecord], *, with_name: bool) -> RenderableType:
-    zone, at = snapshot.zone, snapshot.at
-    headings = ("run", *(("task",) if with_name else ()), "due", "start", "late", "took", "outcome", "why")
-    rows = []
-    for run in runs:
-        late = lateness(run)
-        end = run.ended_at if run.outcome != "running" else at
-        rows.append(
-            [
-                Text(str(run.run_id)),
-                *((Text(plain(run.task), "bold"),) if with_name else ()),
-                Text("-" if run.cause == "interrupted" else clock_time(run.scheduled_time, zone, at)),
-                Text(clock_time(run.started_at, zone, at)),
-                Text("-" if late is None else stretch(late / MICROSECONDS)),
-                Text("-" if end is None else between(run.started_at, max(end, run.started_at))),
-                Text(run.outcome, _STYLES.get(run.outcome, "")),
-                Text(run.cause),
-                Text(first_line(run.error or "", 100)),
-            ]
-        )
-    return table(headings, rows, right={"run", "late", "took"}, spare=_SPARE, remark="error")
+def _headings(*, named: bool) -> Sequence[str]:
+    return ("run", *(("task",) if named else ()), "due", "start", "late", "took", "outcome", "why")
 
 
-def lateness(run: RunRecord) -> int | None:
-    """Microseconds from due to start; a run that repeats an interrupted one was not due at a minute of its own."""
-    return None if run.cause == "interrupted" else max(0, run.started_at - run.scheduled_time)
-
-
-def duration(run: RunRecord) -> int | None:
-    """Microseconds from start to end; None for what has no end."""
-    return None if run.ended_at is None else max(0, run.ended_at - run.started_at)
+def _row(run: RunReport, at: Instant, zone: tzinfo, *, named: bool) -> Sequence[Cell]:
+    end = run.ended_at if run.outcome != "running" else at
+    late = "-" if run.lateness_ms is None else between(run.scheduled_time, max(run.scheduled_time, run.started_at))
+    return [
+        (str(run.run_id), ""),
+        *([(plain(run.task), "bold")] if named else []),
+        ("-" if run.cause == "interrupted" else clock_time(run.scheduled_time, zone, at), ""),
+        (clock_time(run.started_at, zone, at), ""),
+        (late, ""),
+        ("-" if end is None else between(run.started_at, max(end, run.started_at)), ""),
+        (run.outcome, _STYLES.get(run.outcome, "")),
+        (run.cause, ""),
+        (first_line(run.error or "", 100), ""),
+    ]
 
 
 # --- durations -------------------------------------------------------------------------------------------------------
 
 
-def _show_sparklines(runs: Sequence[RunRecord]) -> None:
-    by_task: dict[str, list[RunRecord]] = {}
-    for run in runs:
-        by_task.setdefault(run.task, []).append(run)
+def _show_sparklines(comparison: Comparison) -> None:
     say()
     bars = _BARS if (sys.stdout.encoding or "").lower().replace("-", "") == "utf8" else _PLAIN_BARS
-    width = max(len(plain(name)) for name in list(by_task)[:_SPARKLINES_MAX])
-    for name, its in list(by_task.items())[:_SPARKLINES_MAX]:
-        say(Text.assemble((f"{plain(name):<{width}}  ", "bold"), (sparkline(its, bars), "cyan"), f"  {_summary(its)}"))
-    if len(by_task) > _SPARKLINES_MAX:
-        say(f"… and {len(by_task) - _SPARKLINES_MAX:,} more tasks", style="dim")
+    width = max(len(plain(each.task)) for each in comparison.compared)
+    for each in comparison.compared:
+        line = sparkline(each.latest, bars)
+        say(Text.assemble((f"{plain(each.task):<{width}}  ", "bold"), (line, "cyan"), f"  {_summary(each)}"))
+    if (left_out := comparison.tasks - len(comparison.compared)) > 0:
+        say(f"… and {left_out:,} more tasks", style="dim")
 
 
-def sparkline(runs: Sequence[RunRecord], bars: str = _BARS) -> str:
-    """The durations of the latest runs, one character each, the longest highest."""
-    durations = [took for run in runs if (took := duration(run)) is not None][-_SPARKLINE_RUNS_MAX:]
+def sparkline(durations: Sequence[int], bars: str = _BARS) -> str:
+    """Durations, one character each, the longest highest."""
     longest = max(durations, default=0) or 1
     return "".join(bars[min(len(bars) - 1, took * len(bars) // longest)] for took in durations)
 
 
-def _summary(runs: Sequence[RunRecord]) -> str:
-    durations = [took / MICROSECONDS for run in runs if (took := duration(run)) is not None]
-    parts = [f"{len(runs):,} run" + ("s" if len(runs) != 1 else "")]
-    if durations:
-        parts.append(f"median {stretch(statistics.median(durations))}, longest {stretch(max(durations))}")
-    numbers = Counter(run.outcome for run in runs)
-    words = {"failure": "failed", "interrupted": "interrupted"}
-    parts += [f"{numbers[outcome]:,} {word}" for outcome, word in words.items() if numbers[outcome]]
+def _summary(its: TaskRuns) -> str:
+    parts = [f"{its.runs:,} run" + ("s" if its.runs != 1 else "")]
+    if its.median is not None and its.longest is not None:
+        median, longest = stretch(its.median / MICROSECONDS), stretch(its.longest / MICROSECONDS)
+        parts.append(f"median {median}, longest {longest}")
+    parts += [f"{its.failures:,} failed"] if its.failures else []
+    parts += [f"{its.interruptions:,} interrupted"] if its.interruptions else []
     return ", ".join(parts)
 
 
-def _document(snapshot: Snapshot, shown: Sequence[RunRecord], found: Sequence[RunRecord]) -> dict[str, Any]:
-    zone = snapshot.zone
-    return {
-        "store": str(snapshot.path),
-        "at": iso(snapshot.at, zone),
-        "historyBegins": iso(snapshot.history_begins, zone),
-        "matching": len(found),
-        "runs": [
-            {
-                "runId": run.run_id,
-                "task": run.task,
-                "expression": run.expression,
-                "cause": run.cause,
-                "scheduledTime": iso(run.scheduled_time, zone),
-                "startedAt": iso(run.started_at, zone),
-                "endedAt": iso(run.ended_at, zone),
-                "latenessMs": None if (late := lateness(run)) is None else late // 1000,
-                "durationMs": None if (took := duration(run)) is None else took / 1000,
-                "outcome": run.outcome,
-                "error": run.error,
-            }
-            for run in shown
-        ],
-    }
+# --- for programs ----------------------------------------------------------------------------------------------------
+
+
+def _print_document(store: Path, which: RunFilter, limit: int | None) -> None:
+    """Print the documented shape."""
+    with spooled() as file:
+
+        def question(view: View) -> None:
+            zone = _opened(view, which)
+            runs = (json_form(run, zone) for run in runs_of(view, which, limit))
+            file.seek(0)
+            file.truncate()
+            file.writelines(json_text("history", {**json_form(history_of(view, which), zone), "runs": runs}))
+
+        reader_of(store).read(question)

@@ -1,62 +1,33 @@
 """duly next: the coming starts of an expression or of a target's tasks, and what the zone's leaps do to them."""
 
-import heapq
-from collections.abc import Iterator
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta, tzinfo
-from itertools import islice
-from typing import Any, NoReturn
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, tzinfo
+from functools import lru_cache
+from typing import Any, Final, NoReturn
 
 import click
-from rich.text import Text
 
 from duly.cli.caret import pointed_at
 from duly.cli.completion import complete_target, complete_zone
-from duly.cli.output import Exit, fail, json_option, print_json, say
+from duly.cli.output import Exit, fail, json_option, print_json, say, styled
 from duly.cli.target import TARGET_HELP, load_now, looks_like_target
 from duly.cli.time_text import host_zone, now, parse_moment, zone_named
 from duly.core.cron import CronExpression
 from duly.core.moments import Instant, instant_of, zone_name
-from duly.errors import CronCalculationError
+from duly.insight.coming import Calendar, Coming
 from duly.insight.cron_check import CronCheck, examine
-from duly.insight.cron_words import in_words
 from duly.insight.json_form import json_form
 from duly.insight.words import ago, listed
-from duly.insight.zone_changes import Leap, leaps
+from duly.insight.zone_changes import Leap
 from duly.text import plain
 
-_MINUTES_TOLD_MAX = 4
+_MINUTES_LISTED_MAX: Final = 4
+_EXPRESSIONS_KEPT: Final = 5_000
+_STARTS_KEPT: Final = 20_000
+"""Expressions and starts whose text is remembered: many tasks have the same ones."""
 
-
-@dataclass(frozen=True, slots=True)
-class Coming:
-    """What comes for one expression: its starts, and the leaps among them."""
-
-    task: str | None
-    expression: CronExpression
-    starts: tuple[datetime, ...]
-    leaps: tuple[Leap, ...]
-
-
-def coming(task: str | None, expression: CronExpression, since: datetime, count: int) -> Coming:
-    """The first starts from a moment on, and the leaps that touch the expression up to the last of them."""
-    zone = since.tzinfo
-    assert zone is not None
-    # In UTC, because a step back on the wall clock may lead into another hour than it should.
-    before = (since.astimezone(UTC) - timedelta(microseconds=1)).astimezone(zone)
-    starts = tuple(islice(_starts(expression, before), count))
-    touched = leaps(expression, zone, before, starts[-1]) if starts else ()
-    return Coming(task, expression, starts, tuple(touched))
-
-
-def _starts(expression: CronExpression, since: datetime) -> Iterator[datetime]:
-    when = since
-    while True:
-        try:
-            when = expression.next_after(when)
-        except CronCalculationError:
-            return  # the calendar ends in 9999
-        yield when
+Tasks = Sequence[tuple[str | None, CronExpression]]
 
 
 # --- the command -----------------------------------------------------------------------------------------------------
@@ -88,22 +59,19 @@ def next_(expression_or_target: str, count: int, since: str, tz: str | None, mer
         begin = parse_moment(since, zone, at)
     except (ValueError, OverflowError) as fault:
         fail(f"--from: {fault}")
+    tasks: Tasks
     if looks_like_target(expression_or_target):
-        registrations = load_now(expression_or_target).registrations
-        found = [coming(each.name, each.expression, begin, count) for each in registrations]
+        tasks = [(each.name, each.expression) for each in load_now(expression_or_target).registrations]
     else:
-        found = [coming(None, _expression(expression_or_target), begin, count)]
+        tasks = [(None, _expression(expression_or_target))]
+    calendar = Calendar(begin, count)
     if as_json:
-        print_json("next", _document(found, begin, zone, count if merged else None))
-        return Exit.OK
-    told = listed([plain(zone_name(zone)), f"from {begin:%Y-%m-%d %H:%M}"]).replace(" and ", ", ")
-    if merged:
-        _show_merged(found, count, at, told)
-    else:
-        for each in found:
-            _show(each, at, told)
-    if not found:
+        print_json("next", _document(tasks, calendar, begin, zone, count if merged else None))
+    elif not tasks:
         say("no tasks")
+    else:
+        text = _Text(at, ", ".join([plain(zone_name(zone)), f"from {begin:%Y-%m-%d %H:%M}"]))
+        sys.stdout.writelines(text.merged(tasks, calendar, count) if merged else text.by_task(tasks, calendar))
     return Exit.OK
 
 
@@ -123,37 +91,59 @@ def _refuse(check: CronCheck) -> NoReturn:
     fail(f"not a POSIX cron expression: {about} {error.reason}", hint, Exit.USAGE, excerpt)
 
 
-def _show(found: Coming, at: Instant, told: str) -> None:
-    name = "" if found.task is None else f"{plain(found.task)}  "
-    say(Text.assemble((name, "bold"), (plain(found.expression.text), "bold cyan"), f"  {in_words(found.expression)}"))
-    say(f"  {told}", style="dim")
-    for line in _lines(found, at):
-        say(line)
+class _Text:
+    """What is shown to people, line by line; what tasks have in common is written once and repeated."""
+
+    def __init__(self, at: Instant, circumstances: str) -> None:
+        self._at = at
+        self._circumstances = circumstances
+        self._start = lru_cache(_STARTS_KEPT)(self._line_of)
+        self._expressions: dict[CronExpression, str] = {}
+
+    def by_task(self, tasks: Tasks, calendar: Calendar) -> Iterator[str]:
+        """Each task with its starts."""
+        for task, expression in tasks:
+            name = "" if task is None else styled(f"{plain(task)}  ", "bold")
+            if expression not in self._expressions:
+                if len(self._expressions) >= _EXPRESSIONS_KEPT:
+                    self._expressions.clear()
+                self._expressions[expression] = self._below(calendar.coming(None, expression))
+            yield name + self._expressions[expression]
+
+    def _below(self, coming: Coming) -> str:
+        lines = [f"{styled(plain(coming.expression.text), 'bold cyan')}  {coming.words}"]
+        lines.append(styled(f"  {self._circumstances}", "dim"))
+        events = [(instant_of(leap.at), styled(leap_in_words(leap), "yellow")) for leap in coming.leaps]
+        events += [(instant_of(start), self._start(start)) for start in coming.starts]
+        lines += [line for _, line in sorted(events, key=lambda event: event[0])]
+        return "".join(f"{line}\n" for line in lines)
+
+    def merged(self, tasks: Tasks, calendar: Calendar, count: int) -> Iterator[str]:
+        """One list of the starts of all tasks."""
+        yield styled(f"{len(tasks)} tasks, {self._circumstances}", "dim") + "\n"
+        starts = calendar.merged(((task or "", expression) for task, expression in tasks), count)
+        lines = [(instant_of(each.at), 1, f"{self._start(each.at)}  {plain(each.task)}") for each in starts]
+        last = lines[-1][0] if lines else Instant(0)
+        lines += [
+            (instant_of(leap.at), 0, f"{styled(leap_in_words(leap), 'yellow')} ({plain(task)})")
+            for task, expression in tasks
+            for leap in calendar.coming(task, expression).leaps
+            if instant_of(leap.at) <= last
+        ]
+        for _, _, line in sorted(lines, key=lambda line: line[:2]):
+            yield f"{line}\n"
+
+    def _line_of(self, start: datetime) -> str:
+        instant = instant_of(start)
+        distance = f"  {ago(instant, self._at)}" if instant > self._at else ""
+        return f"  {start:%a %Y-%m-%d %H:%M} {styled(f'{start.isoformat()[19:]}{distance}', 'dim')}"
 
 
-def _lines(found: Coming, at: Instant) -> Iterator[Text]:
-    events: list[tuple[Instant, Text]] = [(instant_of(leap.at), told_leap(leap)) for leap in found.leaps]
-    events += [(instant_of(start), _told_start(start, at)) for start in found.starts]
-    events.sort(key=lambda event: event[0])
-    for _, line in events:
-        yield line
-
-
-def _told_start(start: datetime, at: Instant) -> Text:
-    distance = f"  {ago(instant_of(start), at)}" if instant_of(start) > at else ""
-    return Text.assemble(f"  {start:%a %Y-%m-%d %H:%M} ", (f"{_offset(start)}{distance}", "dim"))
-
-
-def _offset(when: datetime) -> str:
-    text = when.isoformat()
-    return text[19:]
-
-
-def told_leap(leap: Leap) -> Text:
+def leap_in_words(leap: Leap) -> str:
     """A leap as a line for people."""
     minutes, before, after = leap.minutes, leap.clock_before, leap.clock_after
     shown = [f"{minute:%H:%M}" for minute in minutes]
-    if len(shown) > _MINUTES_TOLD_MAX:
+    if len(shown) > _MINUTES_LISTED_MAX:
         shown = [f"{shown[0]} to {shown[-1]} ({len(shown)} minutes)"]
     what = listed(shown)
     one = len(minutes) == 1
@@ -164,49 +154,20 @@ def told_leap(leap: Leap) -> Text:
         text += f"nothing runs for {'it' if one else 'them'}"
     else:
         text = f"{what} {'occurs' if one else 'occur'} twice: clocks go back {clocks}, due the first time only"
-    return Text(f"  {minutes[0]:%a %Y-%m-%d} {text}", style="yellow")
+    return f"  {minutes[0]:%a %Y-%m-%d} {text}"
 
 
-def _merge(found: list[Coming], count: int) -> list[tuple[datetime, str]]:
-    streams = [[(start, each.task or "") for start in each.starts] for each in found]
-    return list(islice(heapq.merge(*streams, key=lambda pair: instant_of(pair[0])), count))
+# --- for programs ----------------------------------------------------------------------------------------------------
 
 
-def _show_merged(found: list[Coming], count: int, at: Instant, told: str) -> None:
-    say(f"{len(found)} tasks, {told}", style="dim")
-    merged = _merge(found, count)
-    lines = [
-        (instant_of(start), 1, Text.assemble(_told_start(start, at), f"  {plain(name)}")) for start, name in merged
-    ]
-    last = lines[-1][0] if lines else Instant(0)
-    lines += [
-        (instant_of(leap.at), 0, Text.assemble(told_leap(leap), f" ({plain(each.task)})"))
-        for each in found
-        for leap in each.leaps
-        if instant_of(leap.at) <= last
-    ]
-    for _, _, line in sorted(lines, key=lambda line: line[:2]):
-        say(line)
-
-
-# --- JSON ------------------------------------------------------------------------------------------------------------
-
-
-def _document(found: list[Coming], since: datetime, zone: tzinfo, merged: int | None) -> dict[str, Any]:
+def _document(tasks: Tasks, calendar: Calendar, since: datetime, zone: tzinfo, merged: int | None) -> Mapping[str, Any]:
+    form = lru_cache(_EXPRESSIONS_KEPT)(lambda expression: json_form(calendar.coming(None, expression), zone))
     document: dict[str, Any] = {
         "zone": zone_name(zone),
         "from": since.isoformat(),
-        "tasks": [
-            {
-                "task": each.task,
-                "expression": each.expression.text,
-                "words": in_words(each.expression),
-                "starts": [start.isoformat() for start in each.starts],
-                "leaps": [json_form(leap, zone) for leap in each.leaps],
-            }
-            for each in found
-        ],
+        "tasks": ({**form(expression), "task": task} for task, expression in tasks),
     }
     if merged is not None:
-        document["merged"] = [{"at": start.isoformat(), "task": name} for start, name in _merge(found, merged)]
+        starts = calendar.merged(((task or "", expression) for task, expression in tasks), merged)
+        document["merged"] = [json_form(start, zone) for start in starts]
     return document

@@ -11,14 +11,19 @@ from rich.text import Text
 
 from duly.cli.completion import complete_target
 from duly.cli.output import Exit, json_option, note, print_json, say
-from duly.cli.reading import Snapshot, UnusedStore, read_store, store_option
+from duly.cli.store import reader_of, store_option
 from duly.cli.target import load_now
 from duly.cli.time_text import host_zone, now
 from duly.core.moments import Instant, zone_name
+from duly.core.record import StoredTask
+from duly.errors import StoreUnusedError
 from duly.insight.json_form import json_form
 from duly.insight.plan import InterruptedTask, OrphanedTask, OverriddenTask, Plan
 from duly.insight.plan import plan as plan_initialize
 from duly.insight.words import clock_time, stretch
+from duly.insight.zone import zone_in_use
+from duly.stores import View
+from duly.stores.port import Snapshot
 from duly.text import plain
 
 _NAMES_MAX: Final = 6
@@ -51,18 +56,18 @@ def plan(target: str, store: Path, check: bool, interrupted: Literal["restart", 
       duly plan tasks.py --store state.db --check || echo "something would be lost"
     """
     loaded = load_now(target)
-    snapshot = _read(store)
-    at, zone = (snapshot.at, snapshot.host_zone) if snapshot is not None else (now(), host_zone())
-    stored = [] if snapshot is None else [(each.stored, each.interrupted) for each in snapshot.tasks]
+    snapshot, stored = _read(store)
+    at, zone = now() if snapshot is None else snapshot.at, host_zone()
     planned = plan_initialize(loaded.registrations, stored, now=at, zone=zone, restart=interrupted == "restart")
+    used = None if snapshot is None else zone_name(zone_in_use(snapshot.zone, zone))
     if as_json:
-        print_json("plan", {**_surroundings(loaded.target.text, store, snapshot), **json_form(planned, zone)})
+        print_json("plan", {**_surroundings(loaded.target.text, store, snapshot, used), **json_form(planned, zone)})
     else:
         heading = f" for {plain(loaded.target.text)} on {plain(store)}, {_holder(snapshot, zone)}"
         say(Text.assemble(("Plan", "bold"), heading))
         say()
-        if snapshot is not None and zone_name(snapshot.zone) != planned.zone:
-            moved = f"{zone_name(snapshot.zone)}  →  {planned.zone}: the same expressions mean other instants"
+        if used is not None and used != planned.zone:
+            moved = f"{used}  →  {planned.zone}: the same expressions mean other instants"
             _show_task("!", "bold yellow", "the host's zone", "", moved)
         _show(planned, zone)
     if check and planned.losses:
@@ -72,21 +77,25 @@ def plan(target: str, store: Path, check: bool, interrupted: Literal["restart", 
     return Exit.OK
 
 
-def _read(store: Path) -> Snapshot | None:
-    """The store; None where the first start-up would create it."""
+def _read(store: Path) -> tuple[Snapshot | None, Sequence[tuple[StoredTask, bool]]]:
+    """The store and its tasks; None where the first start-up would create it."""
+
+    def question(view: View) -> tuple[Snapshot, Sequence[tuple[StoredTask, bool]]]:
+        return view.snapshot(), [(task.stored, task.interrupted) for task in view.tasks()]
+
     try:
-        return read_store(store, runs=False)
-    except UnusedStore:
-        return None
+        return reader_of(store).read(question)
+    except StoreUnusedError:
+        return None, []
 
 
-def _surroundings(target: str, store: Path, snapshot: Snapshot | None) -> dict[str, Any]:
+def _surroundings(target: str, store: Path, snapshot: Snapshot | None, used: str | None) -> dict[str, Any]:
     return {
         "target": target,
         "store": os.fspath(store),
         "storeExists": snapshot is not None,
         "held": snapshot is not None and snapshot.holder.alive,
-        "usedZone": None if snapshot is None else zone_name(snapshot.zone),
+        "usedZone": used,
     }
 
 

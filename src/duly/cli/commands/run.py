@@ -13,9 +13,9 @@ from duly.cli import signals
 from duly.cli.completion import complete_target
 from duly.cli.file_trust import warn_of_others
 from duly.cli.output import Exit, fail
-from duly.cli.reading import store_option
 from duly.cli.service.events_log import EventsLog
 from duly.cli.service.program import Program
+from duly.cli.store import store_option
 from duly.cli.target import parse_target
 from duly.cli.time_text import duration_argument
 from duly.stores.sqlite import DEFAULT_HISTORY

@@ -1,9 +1,11 @@
 """`duly status`: what is going on in a store, and whether that is healthy."""
 
 import asyncio
-from datetime import timedelta
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta, tzinfo
 from pathlib import Path
-from typing import Any
+from typing import Final
 
 import click
 from rich.console import Group as Lines
@@ -13,18 +15,19 @@ from rich.text import Text
 
 from duly.cli import signals
 from duly.cli.file_watch import pause
-from duly.cli.health import Health, Situation, examine
-from duly.cli.output import Exit, console, fail, first_line, json_option, print_json, show
-from duly.cli.reading import Snapshot, read_store, store_option
-from duly.cli.tables import table
-from duly.cli.time_text import duration_argument
+from duly.cli.output import Exit, console, fail, first_line, json_option, json_text, show, spooled
+from duly.cli.store import reader_of, store_option
+from duly.cli.tables import Cell, LongTable, table
+from duly.cli.time_text import duration_argument, host_zone
 from duly.clock import SystemClock
-from duly.core.moments import MICROSECONDS, as_datetime, zone_name
-from duly.core.task import Running
-from duly.insight.words import ago, between, clock_time, iso, offset, stretch
+from duly.core.moments import Instant, as_datetime
+from duly.insight.health import Examination, Health, TaskStatus
+from duly.insight.json_form import json_form
+from duly.insight.words import ago, between, clock_time, offset, stretch
+from duly.stores import View
 from duly.text import plain
 
-_URGENCY = {"interrupted": 0, "owed": 1, "running": 2, "retrying": 3, "waiting": 4}
+_ROWS_IN_MEMORY: Final = 1_000
 _SPARE = ("cron", "last success", "owed since", "last start", "late")
 _STYLES = {"interrupted": "bold red", "owed": "yellow", "running": "cyan", "retrying": "yellow", "waiting": "green"}
 
@@ -59,167 +62,154 @@ def status(store: Path, watch: bool, interval: timedelta, limit: int, as_json: b
         if interval <= timedelta(0):
             raise click.BadParameter("must be longer than nothing", param_hint="--interval")
         return signals.run(_watch(store, interval, limit))
-    snapshot = read_store(store, runs=False)
-    health = examine(snapshot)
     if as_json:
-        print_json("status", document(snapshot, health))
-    else:
-        show(render(snapshot, health, limit))
-    return _code(health)
+        return _code(_print_document(store))
+    picture = reader_of(store).read(lambda view: _look(view, limit))
+    picture.show()
+    return _code(picture.health)
 
 
 def _code(health: Health) -> Exit:
-    return Exit.NO if health.problems else Exit.OK
+    return Exit.OK if health.healthy else Exit.NO
 
 
 async def _watch(store: Path, interval: timedelta, limit: int) -> int:
     clock = SystemClock()
-    health: Health | None = None
-    picture: RenderableType = ""
+    picture: Picture | None = None
     try:
         with Live(console=console(), screen=True, auto_refresh=False) as live:
             while True:
-                snapshot = read_store(store, runs=False)
-                health = examine(snapshot)
-                picture = render(snapshot, health, limit)
-                live.update(picture, refresh=True)
+                picture = reader_of(store).read(lambda view: _look(view, limit))
+                live.update(picture.rendered(), refresh=True)
                 await pause(clock, interval // timedelta(microseconds=1))
     except asyncio.CancelledError:
         # Ctrl-C is the way to end it; the last picture stays readable after the screen is restored.
-        if health is None:
+        if picture is None:
             raise
-        console().print(picture)
-        return _code(health)
+        console().print(picture.rendered())
+        return _code(picture.health)
 
 
 # --- for people ------------------------------------------------------------------------------------------------------
 
 
-def render(snapshot: Snapshot, health: Health, limit: int) -> RenderableType:
-    """The whole picture."""
-    parts: list[RenderableType] = [_heading(snapshot)]
-    if health.situations:
-        parts += ["", _table(snapshot, health, limit)]
-        left_out = len(health.situations) - limit
-        if limit and left_out > 0:
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """What is shown: how the store is, and as many tasks as were asked for."""
+
+    health: Health
+    zone: tzinfo
+    tasks: Sequence[TaskStatus]
+    many: LongTable | None
+    """All tasks, where they are too many to be kept in `tasks`."""
+
+    def show(self) -> None:
+        """Print it."""
+        if self.many is None:
+            show(self.rendered())
+            return
+        show(_heading(self.health, self.zone), "")
+        self.many.print()
+        show("", *_verdict(self.health))
+
+    def rendered(self) -> RenderableType:
+        """All of it at once."""
+        parts: list[RenderableType] = [_heading(self.health, self.zone), ""]
+        if self.tasks:
+            parts.append(_table(self.tasks, self.health.at, self.zone))
+        else:
+            parts.append(Text("no tasks", "dim"))
+        if (left_out := self.health.tasks - len(self.tasks)) > 0:
             parts.append(Text(f"… and {left_out:,} more tasks (--limit 0 shows all)", "dim"))
-    else:
-        parts += ["", Text("no tasks", "dim")]
-    parts.append("")
-    if health.problems:
-        parts += [Text.assemble(("unhealthy: ", "bold red"), problem.text) for problem in health.problems]
-    else:
-        parts.append(Text("healthy", "bold green"))
-    return Lines(*parts)
+        return Lines(*parts, "", *_verdict(self.health))
 
 
-def _heading(snapshot: Snapshot) -> Text:
-    holder, at, zone = snapshot.holder, snapshot.at, snapshot.zone
+def _look(view: View, limit: int) -> Picture:
+    examination = Examination(view, host_zone(), shown=limit)
+    health, zone = examination.health, examination.zone
+    if 0 < limit < health.tasks:
+        return Picture(health, zone, examination.most_urgent(limit), None)
+    if health.tasks <= _ROWS_IN_MEMORY:
+        return Picture(health, zone, list(examination.all_tasks()), None)
+    many = LongTable(_headings(owed=examination.anything_owed), spare=_SPARE, remark="last failure")
+    for status in examination.all_tasks():
+        many.add(_row(status, health.at, zone, owed=examination.anything_owed))
+    return Picture(health, zone, (), many)
+
+
+def _heading(health: Health, zone: tzinfo) -> Text:
+    holder, at = health.holder, health.at
     if holder.alive:
         since = f" since {clock_time(holder.since, zone, at)}" if holder.since is not None else ""
-        who = f"held by process {holder.pid or '?'} on {plain(holder.host or '?')}{since}"
+        held = f"held by process {holder.pid or '?'} on {plain(holder.host or '?')}{since}"
     elif holder.pid is not None:
-        who = f"held by nobody; process {holder.pid} on {plain(holder.host or '?')} ended without stopping"
+        held = f"held by nobody; process {holder.pid} on {plain(holder.host or '?')} ended without stopping"
     else:
-        who = "held by nobody"
-    poll = f", last poll {ago(holder.last_poll, at)}" if holder.last_poll is not None else ""
-    here = f"zone {zone_name(zone)} ({offset(at, zone)}), now {as_datetime(at, zone):%Y-%m-%d %H:%M:%S}"
-    if zone_name(zone) != zone_name(snapshot.host_zone):
-        here += f"; this host's zone is {zone_name(snapshot.host_zone)}"
-    return Text.assemble((plain(snapshot.path), "bold"), f"\n{who}{poll}\n{here}")
+        held = "held by nobody"
+    poll = f", last poll {ago(holder.last_poll_at, at)}" if holder.last_poll_at is not None else ""
+    here = f"zone {health.zone} ({offset(at, zone)}), now {as_datetime(at, zone):%Y-%m-%d %H:%M:%S}"
+    if health.zone != health.host_zone:
+        here += f"; this host's zone is {health.host_zone}"
+    return Text.assemble((plain(health.store), "bold"), f"\n{held}{poll}\n{here}")
 
 
-def _table(snapshot: Snapshot, health: Health, limit: int) -> RenderableType:
-    situations = health.situations
-    if limit and len(situations) > limit:
-        situations = sorted(situations, key=lambda each: (_URGENCY[each.state], -each.late, each.task.name))[:limit]
-    owed = any(each.owed_since is not None for each in situations)
-    headings = ["task", "state", "cron", "last start", "last success", "next"]
-    headings += ["owed since", "late"] if owed else []
-    rows = [_row(each, snapshot, owed=owed) for each in situations]
-    return table(headings, rows, spare=_SPARE, remark="last failure")
+def _verdict(health: Health) -> list[Text]:
+    if health.healthy:
+        return [Text("healthy", "bold green")]
+    return [Text.assemble(("unhealthy: ", "bold red"), problem.text) for problem in health.problems]
 
 
-def _row(situation: Situation, snapshot: Snapshot, *, owed: bool) -> list[Text]:
-    task, at, zone = situation.task, snapshot.at, snapshot.zone
-    state = task.stored.state
+def _table(tasks: Sequence[TaskStatus], at: Instant, zone: tzinfo) -> RenderableType:
+    owed = any(status.owed_since is not None for status in tasks)
+    rows = [[Text(*cell) for cell in _row(status, at, zone, owed=owed)] for status in tasks]
+    return table(_headings(owed=owed), rows, spare=_SPARE, remark="last failure")
 
-    def shown(instant: Any) -> str:
+
+def _headings(*, owed: bool) -> Sequence[str]:
+    headings = ("task", "state", "cron", "last start", "last success", "next")
+    return (*headings, "owed since", "late") if owed else headings
+
+
+def _row(status: TaskStatus, at: Instant, zone: tzinfo, *, owed: bool) -> Sequence[Cell]:
+    def shown(instant: Instant | None) -> str:
         return "-" if instant is None else clock_time(instant, zone, at)
 
-    running = situation.state == "running" and isinstance(state, Running)
-    label = (
-        f"running {between(state.last_attempt_at, at)}" if isinstance(state, Running) and running else situation.state
-    )
-    following = "when it ends" if running and situation.next_at is None else shown(situation.next_at)
-    if situation.next_is in {"retry", "interrupted"}:
-        following += " retry" if situation.next_is == "retry" else " again"
-    if situation.next_at is not None and situation.next_at <= at:
+    label, following = status.state, shown(status.next_at)
+    if status.state == "running":
+        label = f"running {between(status.last_attempt_at or at, at)}"
+        following = "when it ends" if status.next_at is None else following
+    if status.next_is in {"retry", "interrupted"}:
+        following += " retry" if status.next_is == "retry" else " again"
+    if status.next_at is not None and status.next_at <= at:
         following = "now"
-    failed_at = getattr(state, "last_failure_at", None)
-    error = snapshot.last_errors.get(task.stored.generation, "")
-    failure = shown(failed_at) + (f" {first_line(error, 80)}" if failed_at is not None and error else "")
+    failure = shown(status.last_failure_at) + (f" {first_line(status.last_error, 80)}" if status.last_error else "")
     cells = [
-        Text(plain(task.name), "bold"),
-        Text(label, _STYLES[situation.state]),
-        Text(task.stored.expression.text),
-        Text(shown(getattr(state, "last_attempt_at", None))),
-        Text(shown(getattr(state, "last_success_at", None))),
-        Text(following),
+        (plain(status.task), "bold"),
+        (label, _STYLES[status.state]),
+        (status.expression.text, ""),
+        (shown(status.last_attempt_at), ""),
+        (shown(status.last_success_at), ""),
+        (following, ""),
     ]
     if owed:
-        cells.append(Text(shown(situation.owed_since)))
-        cells.append(Text(stretch(situation.late / MICROSECONDS) if situation.late else "-", "yellow"))
-    cells.append(Text(failure, "" if failed_at is None else "red"))
-    return cells
+        cells.append((shown(status.owed_since), ""))
+        cells.append((stretch(status.late_ms / 1000) if status.late_ms else "-", "yellow"))
+    return [*cells, (failure, "" if status.last_failure_at is None else "red")]
 
 
 # --- for programs ----------------------------------------------------------------------------------------------------
 
 
-def document(snapshot: Snapshot, health: Health) -> dict[str, Any]:
-    """The documented shape."""
-    zone, holder = snapshot.zone, snapshot.holder
-    return {
-        "store": str(snapshot.path),
-        "at": iso(snapshot.at, zone),
-        "healthy": not health.problems,
-        "problems": [{"code": problem.code, "text": problem.text} for problem in health.problems],
-        "zone": zone_name(zone),
-        "hostZone": zone_name(snapshot.host_zone),
-        "holder": {
-            "alive": holder.alive,
-            "pid": holder.pid,
-            "host": holder.host,
-            "since": iso(holder.since, zone),
-            "lastPollAt": iso(holder.last_poll, zone),
-        },
-        "tasks": [_task(each, snapshot) for each in health.situations],
-    }
+def _print_document(store: Path) -> Health:
+    """Print the documented shape: the health of the store, and every task."""
+    with spooled() as file:
 
+        def question(view: View) -> Health:
+            examination = Examination(view, host_zone())
+            tasks = (json_form(status, examination.zone) for status in examination.all_tasks())
+            file.seek(0)
+            file.truncate()
+            file.writelines(json_text("status", {**json_form(examination.health, examination.zone), "tasks": tasks}))
+            return examination.health
 
-def _task(situation: Situation, snapshot: Snapshot) -> dict[str, Any]:
-    task, zone = situation.task, snapshot.zone
-    stored, state = task.stored, task.stored.state
-
-    def at(name: str) -> str | None:
-        return iso(getattr(state, name, None), zone)
-
-    return {
-        "task": stored.name,
-        "expression": stored.expression.text,
-        "retryDelayMs": stored.delay,
-        "state": situation.state,
-        "knownSince": iso(task.known_since, zone),
-        "lastAttemptAt": at("last_attempt_at"),
-        "lastSuccessAt": at("last_success_at"),
-        "lastFailureAt": at("last_failure_at"),
-        "lastError": snapshot.last_errors.get(stored.generation) if at("last_failure_at") else None,
-        "failures": getattr(state, "failures", 0),
-        "pendingRetryUntil": at("pending_retry_until"),
-        "nextAt": iso(situation.next_at, zone),
-        "nextIs": situation.next_is,
-        "owedSince": iso(situation.owed_since, zone),
-        "lateMs": situation.late // 1000,
-        "runId": stored.run,
-    }
+        return reader_of(store).read(question)

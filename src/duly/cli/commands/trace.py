@@ -13,8 +13,9 @@ from typing import BinaryIO
 import click
 
 from duly.cli.output import Exit, fail, json_option, note, print_json, reason_of, say
-from duly.cli.traces import STANDARD_STREAM, StoredTrace, copy_trace, is_store, unwritable
-from duly.stores.sqlite.file import kind
+from duly.cli.traces import STANDARD_STREAM, copy_trace, unwritable
+from duly.stores.port import StoredTrace
+from duly.stores.sqlite.file import is_database, kind
 from duly.text import plain
 
 
@@ -85,7 +86,7 @@ def _to_standard_output(store: Path) -> int:
 def _check_place(output: Path) -> None:
     folder = output.parent
     try:
-        found, beside, taken = kind(output), kind(folder), is_store(output)
+        found, beside, taken = kind(output), kind(folder), is_database(output)
     except OSError as fault:
         hint = "a store would be lost there: name another file"
         fail(f"{output} cannot be looked at: {reason_of(fault)}", hint, Exit.STORE)
@@ -137,7 +138,7 @@ def _facts(stored: StoredTrace) -> dict[str, object]:
         "segments": stored.segments,
         "firstSegment": stored.first_segment,
         "events": stored.events,
-        "firstSeq": stored.first,
+        "firstSeq": stored.first_seq,
         "seal": _seal(stored),
         "current": stored.current,
     }

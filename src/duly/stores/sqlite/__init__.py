@@ -1,14 +1,16 @@
-"""The embedded store: one SQLite file, one writer, one lock.
+"""The embedded store: one SQLite file, one writer, one lock, any number of readers.
 
 store       opens, loads, replaces, writes and closes; what the engine calls
+reader      answers questions without changing anything; what the command line asks
 load        rows to values
 write       changes to statements
 trace       the trace inside the store
 schema      tables and migrations
-file, lock  the place on disk, and who holds it
+file, lock  the files on disk, and which process holds them
 faults      SQLite's errors in duly's words
 """
 
+from duly.stores.sqlite.reader import SqliteReader
 from duly.stores.sqlite.store import DEFAULT_HISTORY, SqliteStore
 
-__all__ = ["DEFAULT_HISTORY", "SqliteStore"]
+__all__ = ["DEFAULT_HISTORY", "SqliteReader", "SqliteStore"]

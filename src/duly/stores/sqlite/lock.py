@@ -17,7 +17,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from duly.core.moments import Instant, instant_of
 from duly.errors import StoreError, StoreLockedError
+from duly.stores.port import Holder
 from duly.stores.sqlite.file import identity
 
 if sys.platform != "win32":
@@ -169,19 +171,77 @@ def _lock(descriptor: int) -> None:
 def _name_of_holder(path: Path) -> dict[str, Any]:
     """Who has the lock; whoever took it this very moment is about to write its name."""
     for _ in range(_PATIENCE_ROUNDS):
-        if holder := read_holder(path):
+        if holder := _text_of(path):
             return holder
         select.select([], [], [], 0.01)
     return {}
 
 
-def read_holder(path: Path) -> dict[str, Any]:
-    """Who wrote a lock file, as far as it can be read."""
+def _text_of(path: Path) -> dict[str, Any]:
+    """What a holder wrote into a lock file, as far as it can be read."""
     try:
         holder = json.loads(path.read_text(encoding="utf-8", errors="replace"))
     except (OSError, ValueError):
         return {}
     return holder if isinstance(holder, dict) else {}
+
+
+# --- for observers ---------------------------------------------------------------------------------------------------
+
+
+def read_holder(store: str) -> Holder:
+    """Which process holds a store, and when a scheduler last looked; creates no lock file and keeps no lock.
+
+    Raises a StoreError if that cannot be told: a holder that cannot be seen is not a dead one.
+    """
+    path = Path(f"{store}.lock")
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return Holder(alive=False, pid=None, host=None, since=None, last_poll_at=None)
+    except OSError as cause:
+        raise StoreError(
+            f"The lock file {path} cannot be read: {cause.strerror}",
+            store=store,
+            hint="only its lock tells whether a scheduler holds the store: check its owner and mode",
+            cause=cause,
+        ) from cause
+    try:
+        # In this order: a graceful end empties the file before the lock is gone.
+        alive = _is_locked(descriptor)
+        last_poll_at = Instant(os.fstat(descriptor).st_mtime_ns // 1000)
+    finally:
+        os.close(descriptor)
+    text = _text_of(path)
+    pid, host = text.get("pid"), text.get("host")
+    return Holder(
+        alive,
+        pid if isinstance(pid, int) else None,
+        host if isinstance(host, str) else None,
+        _since(text.get("since")),
+        last_poll_at,
+    )
+
+
+def _is_locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # a file system without such locks: what is written there is all there is to know
+        return os.fstat(descriptor).st_size > 0
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
+    return False
+
+
+def _since(text: object) -> Instant | None:
+    try:
+        return instant_of(datetime.fromisoformat(str(text)))
+    except (ValueError, TypeError):
+        return None
+
+
+# --- forks -----------------------------------------------------------------------------------------------------------
 
 
 def _disown_all() -> None:

@@ -11,12 +11,14 @@ from typing import Any
 
 import pytest
 
-from duly.cli.holding import read_lock
-from duly.cli.output import Exit, Failure
-from duly.cli.reading import read_store, unknown_task
+from duly.cli.output import Exit, failure_of
+from duly.cli.store import unknown_task
+from duly.errors import DulyError, StoreUnusedError, StoreVersionError
+from duly.stores.port import Holder
 from duly.stores.sqlite import schema
-from duly.stores.sqlite.lock import LockFile
+from duly.stores.sqlite.lock import LockFile, read_holder
 from tests.cli.program import Service, ago, duly, failing, fingerprint, forever, nothing, simulated, write_target
+from tests.stores.helpers import contents_of, read
 
 HOUR = timedelta(hours=1)
 
@@ -41,17 +43,17 @@ def test_a_live_store_is_read_while_its_scheduler_runs(tmp_path: Path) -> None:
         service.expect("TaskRunStarted")
         with service.frozen():
             before = fingerprint(tmp_path)
-            snapshot = read_store(tmp_path / "state.db")
+            found = contents_of(tmp_path / "state.db")
             assert fingerprint(tmp_path) == before
         assert "state.db-wal" in before
-    holder = snapshot.holder
+    holder = found.snapshot.holder
     assert (holder.alive, holder.pid) == (True, service.pid)
     assert holder.since is not None
-    assert holder.last_poll is not None
-    assert holder.last_poll <= snapshot.at
-    assert [(task.name, task.running, task.interrupted) for task in snapshot.tasks] == [("backup", True, False)]
-    assert [(run.task, run.outcome) for run in snapshot.runs] == [("backup", "running")]
-    assert list(snapshot.schedulers) == [1]
+    assert holder.last_poll_at is not None
+    assert holder.last_poll_at <= found.snapshot.at
+    assert [(task.name, task.running, task.interrupted) for task in found.tasks] == [("backup", True, False)]
+    assert [(run.task, run.outcome) for run in found.runs] == [("backup", "running")]
+    assert len(found.snapshot.arrivals) == 1
 
 
 def test_after_a_kill_the_holder_is_dead_and_known(tmp_path: Path) -> None:
@@ -64,16 +66,16 @@ def test_after_a_kill_the_holder_is_dead_and_known(tmp_path: Path) -> None:
         service.send(signal.SIGKILL)
         service.end()
     before = fingerprint(tmp_path)
-    snapshot = read_store(tmp_path / "state.db")
+    found = contents_of(tmp_path / "state.db")
     assert fingerprint(tmp_path) == before
-    assert (snapshot.holder.alive, snapshot.holder.pid) == (False, service.pid)
-    assert [task.interrupted for task in snapshot.tasks] == [False, True]
-    assert [run.outcome for run in snapshot.runs] == ["interrupted"]
+    assert (found.snapshot.holder.alive, found.snapshot.holder.pid) == (False, service.pid)
+    assert [task.interrupted for task in found.tasks] == [False, True]
+    assert [run.outcome for run in found.runs] == ["interrupted"]
     # The next scheduler was told to wait: its store still names the run, which is nobody's.
     write_target(tmp_path, '[("backup", "0 0 1 1 *", endless, timedelta(0))]')
     with Service("tasks.py", "--store", "state.db", folder=tmp_path) as service:
         service.expect("ProgramReady")
-        assert [task.name for task in read_store(tmp_path / "state.db").tasks] == ["backup"]
+        assert [task.name for task in contents_of(tmp_path / "state.db").tasks] == ["backup"]
 
 
 async def test_an_interrupted_run_that_waits_is_not_running(tmp_path: Path) -> None:
@@ -86,14 +88,14 @@ async def test_an_interrupted_run_that_waits_is_not_running(tmp_path: Path) -> N
         await host.crash()
         for history in (100, 0):
             await host.scheduler(interrupted="wait", history=history).initialize(tasks)
-            snapshot = read_store(path)
-            assert snapshot.holder.alive
-            assert [(task.name, task.running, task.interrupted) for task in snapshot.tasks] == [
+            found = contents_of(path)
+            assert found.snapshot.holder.alive
+            assert [(task.name, task.running, task.interrupted) for task in found.tasks] == [
                 ("long", False, False),
                 ("now", False, True),
             ]
-            assert len(snapshot.runs) == 1
-            assert snapshot.runs[0].outcome == "interrupted"
+            assert len(found.runs) == 1
+            assert found.runs[0].outcome == "interrupted"
             await host.crash()
 
 
@@ -101,13 +103,13 @@ def test_a_stopped_store_is_read_without_any_helper_file(store: Path) -> None:
     """No write-ahead log, no holder: the file stands still, and stands alone. Orphaned tasks stay in history."""
     before = fingerprint(store.parent)
     assert set(before) == {"state.db", "state.db.lock"}
-    snapshot = read_store(store)
+    found = contents_of(store)
     assert fingerprint(store.parent) == before
-    assert [task.name for task in snapshot.tasks] == ["good"]
-    assert {run.task for run in snapshot.runs} == {"good", "bad"}
-    assert [each.task for each in snapshot.declarations if each.retired_at is not None] == ["bad"]
-    assert snapshot.history_begins == min(run.started_at for run in snapshot.runs)
-    assert (snapshot.holder.alive, snapshot.holder.pid) == (False, None)
+    assert [task.name for task in found.tasks] == ["good"]
+    assert {run.task for run in found.runs} == {"good", "bad"}
+    assert [each.retired_at is None for each in read(store, lambda view: view.declarations("bad"))] == [False]
+    assert read(store, lambda view: view.history_begins()) == min(run.started_at for run in found.runs)
+    assert (found.snapshot.holder.alive, found.snapshot.holder.pid) == (False, None)
 
 
 async def test_a_copy_with_its_log_but_without_its_index_is_read(tmp_path: Path) -> None:
@@ -120,13 +122,13 @@ async def test_a_copy_with_its_log_but_without_its_index_is_read(tmp_path: Path)
         await host.advance(minutes=2)
         for name in ("state.db", "state.db-wal"):
             shutil.copyfile(tmp_path / name, copy / name)
-        expected = read_store(path)
+        expected = contents_of(path)
     before = fingerprint(copy)
-    snapshot = read_store(copy / "state.db")
+    found = contents_of(copy / "state.db")
     assert fingerprint(copy) == before
-    assert snapshot.runs == expected.runs
-    assert snapshot.runs
-    assert snapshot.holder.last_poll is None
+    assert found.runs == expected.runs
+    assert found.runs
+    assert found.snapshot.holder.last_poll_at is None
 
 
 def test_what_is_written_to_while_it_is_copied_is_copied_again(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,7 +136,7 @@ def test_what_is_written_to_while_it_is_copied_is_copied_again(store: Path, monk
     connection = sqlite3.connect(store, isolation_level=None)
     connection.execute("UPDATE meta SET value = 'Asia/Tokyo' WHERE key = 'zone'")
     Path(f"{store}-shm").rename(f"{store}-hidden")
-    assert [run.task for run in read_store(store).runs]
+    assert [run.task for run in contents_of(store).runs]
     copied: list[str] = []
     copyfile = shutil.copyfile
 
@@ -149,24 +151,24 @@ def test_what_is_written_to_while_it_is_copied_is_copied_again(store: Path, monk
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     monkeypatch.setattr(shutil, "copyfile", disturbed)
-    snapshot = read_store(store)
+    found = contents_of(store)
     connection.close()
-    assert (str(snapshot.zone), snapshot.runs) == ("Asia/Seoul", [])
+    assert (found.snapshot.zone, found.runs) == ("Asia/Seoul", [])
     assert copied == [f"{store}-wal", str(store)] * 2
 
 
 def test_an_older_layout_is_read_and_left_as_it_is(store: Path) -> None:
     """A scheduler migrates it when it takes over; a reader looks at a migrated copy in memory."""
-    expected = read_store(store)
+    expected = contents_of(store)
     connection = sqlite3.connect(store, isolation_level=None)
     connection.execute("DROP TABLE trace")  # came with version 2
     connection.execute("DROP TABLE segments")
     connection.execute("PRAGMA user_version = 1")
     connection.close()
     before = fingerprint(store.parent)
-    snapshot = read_store(store)
+    found = contents_of(store)
     assert fingerprint(store.parent) == before
-    assert (snapshot.tasks, snapshot.runs) == (expected.tasks, expected.runs)
+    assert (found.tasks, found.runs) == (expected.tasks, expected.runs)
 
 
 def test_links_and_odd_names_lead_to_the_store(store: Path) -> None:
@@ -176,17 +178,18 @@ def test_links_and_odd_names_lead_to_the_store(store: Path) -> None:
     store.with_name("state.db.lock").rename(str(odd) + ".lock")
     link = store.with_name("link.db")
     link.symlink_to(odd)
-    assert read_store(link).path == odd
-    assert read_store(link).holder.last_poll is not None
+    found = contents_of(link).snapshot
+    assert found.store == str(odd)
+    assert found.holder.last_poll_at is not None
 
 
 # --- what cannot be read ---------------------------------------------------------------------------------------------
 
 
-def failure(path: Path) -> Failure:
+def failure(path: Path) -> DulyError:
     before = fingerprint(path.parent) if path.parent.is_dir() else {}
-    with pytest.raises(Failure) as caught:
-        read_store(path)
+    with pytest.raises(DulyError) as caught:
+        contents_of(path)
     assert (fingerprint(path.parent) if path.parent.is_dir() else {}) == before
     return caught.value
 
@@ -195,11 +198,16 @@ def test_what_is_no_store_is_named(store: Path) -> None:
     """Missing (with a suggestion), a folder, empty, not a database, another program's, a newer duly's."""
     folder = store.parent
     missing = failure(folder / "stat.db")
-    assert (missing.message, missing.hint) == (f"no such store: {folder}/stat.db", f"did you mean {store}?")
-    assert "does not exist" in str(failure(folder / "nowhere" / "state.db").hint)
+    assert missing.message == f"no such store: {folder}/stat.db"
+    assert (type(missing), missing.details["hint"]) == (StoreUnusedError, f"did you mean {store}?")
+    assert "does not exist" in failure(folder / "nowhere" / "state.db").details["hint"]
     assert "is a folder" in failure(folder).message
     (folder / "empty.db").touch()
-    assert "no scheduler has used this store yet" in failure(folder / "empty.db").message
+    unused = failure(folder / "empty.db")
+    assert (type(unused), unused.message) == (
+        StoreUnusedError,
+        f"no scheduler has used this store yet: {folder}/empty.db",
+    )
     (folder / "text.db").write_text("this is not a database " * 100)
     assert "is not a database" in failure(folder / "text.db").message
     foreign = sqlite3.connect(folder / "foreign.db")
@@ -211,7 +219,7 @@ def test_what_is_no_store_is_named(store: Path) -> None:
     connection.close()
     newer = failure(store)
     assert f"has schema version {schema.VERSION + 1}, this duly reads up to {schema.VERSION}" in newer.message
-    assert newer.code is Exit.STORE
+    assert (type(newer), failure_of(newer).code) == (StoreVersionError, Exit.STORE)
 
 
 @pytest.mark.parametrize(
@@ -227,7 +235,7 @@ def test_a_record_that_duly_did_not_write_is_named(damage: str, message: str, st
     connection = sqlite3.connect(store, isolation_level=None)
     connection.execute(damage)
     connection.close()
-    found = failure(store)
+    found = failure_of(failure(store))
     assert message in found.message
     assert (found.code, found.hint is not None) == (Exit.STORE, True)
 
@@ -244,13 +252,27 @@ def test_a_damaged_file_is_named_at_the_command_line(store: Path) -> None:
     assert "Traceback" not in ended.err
 
 
-def test_an_unknown_task_gets_a_suggestion_or_a_list() -> None:
-    """A typing error is mended, anything else shown what there is."""
-    assert unknown_task("bakcup", ["backup", "report"]).hint == "did you mean backup?"
-    assert unknown_task("x", ["backup", "report"]).hint == "the store has backup, report"
-    many = str(unknown_task("x", [f"task-{n}" for n in range(20)]).hint)
-    assert many.endswith("and 12 more")
-    assert unknown_task("x", []).hint == "the store has no tasks"
+@pytest.mark.parametrize(
+    ("names", "mistyped", "hint"),
+    [
+        (["backup", "report"], "bakcup", "did you mean backup?"),
+        (["backup", "report"], "x", "the store has backup, report"),
+        (
+            [f"task-{n:02}" for n in range(20)],
+            "x",
+            "the store has " + ", ".join(f"task-{n:02}" for n in range(8)) + " and 12 more",
+        ),
+        ([], "x", "the store has no tasks"),
+    ],
+)
+async def test_an_unknown_task_gets_a_suggestion_or_a_list(
+    tmp_path: Path, names: list[str], mistyped: str, hint: str
+) -> None:
+    """A typing error is corrected; for any other name, what there is is listed."""
+    path = tmp_path / "state.db"
+    async with simulated(path, ago(minutes=5)) as host:
+        await host.scheduler().initialize([(name, "0 0 1 1 *", nothing, HOUR) for name in names])
+        assert read(path, lambda view: unknown_task(view, mistyped)).hint == hint
 
 
 # --- the lock --------------------------------------------------------------------------------------------------------
@@ -259,14 +281,14 @@ def test_an_unknown_task_gets_a_suggestion_or_a_list() -> None:
 def test_looking_at_the_lock_creates_nothing_and_keeps_nothing(tmp_path: Path) -> None:
     """No lock file: none afterwards. A free one: free afterwards. A held one: held, by whom it says."""
     store = tmp_path / "state.db"
-    assert read_lock(store) == (False, None, None, None, None)
+    assert read_holder(str(store)) == Holder(False, None, None, None, None)
     assert list(tmp_path.iterdir()) == []
     lock = LockFile(str(store))
     lock.acquire(ago(minutes=3))
-    held = read_lock(store)
+    held = read_holder(str(store))
     assert (held.alive, held.pid) == (True, os.getpid())
     lock.release()
-    assert read_lock(store).alive is False
+    assert read_holder(str(store)).alive is False
     lock.acquire(ago(minutes=3))
     lock.release()
 
@@ -275,9 +297,10 @@ def test_a_lock_file_with_nonsense_in_it_is_no_disaster(tmp_path: Path) -> None:
     """The text is a courtesy; whether it is locked is what counts."""
     path = tmp_path / "state.db.lock"
     path.write_text('{"pid": "x", "since": 3}')
-    assert read_lock(tmp_path / "state.db")[:4] == (False, None, None, None)
+    found = read_holder(str(tmp_path / "state.db"))
+    assert (found.alive, found.pid, found.host, found.since) == (False, None, None, None)
     path.write_bytes(b"\xff\xfe")
-    assert read_lock(tmp_path / "state.db").last_poll is not None
+    assert read_holder(str(tmp_path / "state.db")).last_poll_at is not None
 
 
 def test_an_observer_does_not_keep_a_scheduler_from_starting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -305,6 +328,6 @@ def test_an_observer_does_not_keep_a_scheduler_from_starting(tmp_path: Path, mon
 
 def test_history_is_sorted_by_start(store: Path) -> None:
     """A long run ends after shorter ones that began later; history tells starts in their order."""
-    starts = [run.started_at for run in read_store(store).runs]
+    starts = [run.started_at for run in contents_of(store).runs]
     assert starts == sorted(starts)
     assert len(starts) == 6

@@ -1,0 +1,52 @@
+"""The store that a command reads: `--store`, its reader, and names of tasks that it does not have."""
+
+import difflib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+
+from duly.cli.output import Exit, Failure
+from duly.clock import SystemClock
+from duly.stores import Reader, SqliteReader, View
+from duly.text import plain
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_NAMES_LISTED: Final = 8
+_NAMES_COMPARED: Final = 1_000
+"""Names on either side of a mistyped one, in alphabetical order, that are compared with it."""
+
+
+def store_option(command: F) -> F:
+    """`--store PATH`, which every command that reads has; the parameter is `store`.
+
+    The reader says what may not be read, with the exit code of a store; click would call it wrong usage.
+    """
+    return click.option(
+        "--store",
+        required=True,
+        envvar="DULY_STORE",
+        show_envvar=True,
+        type=click.Path(readable=False, path_type=Path),
+        help="The store: the SQLite file a scheduler keeps its state in.",
+    )(command)
+
+
+def reader_of(store: Path) -> Reader:
+    """The reader of a store that was named on the command line."""
+    return SqliteReader(store, SystemClock().now)
+
+
+def unknown_task(view: View, name: str) -> Failure:
+    """The failure that a name which the store does not have leads to."""
+    near = [*view.names_before(name, limit=_NAMES_COMPARED), *view.names(after=name, limit=_NAMES_COMPARED)]
+    if close := difflib.get_close_matches(name, near, n=1):
+        hint = f"did you mean {plain(close[0])}?"
+    elif first := view.names(limit=_NAMES_LISTED):
+        more = view.count_names() - len(first)
+        hint = f"the store has {', '.join(map(plain, first))}" + (f" and {more} more" if more else "")
+    else:
+        hint = "the store has no tasks"
+    return Failure(f"no task is called {plain(name)!r}", hint, Exit.USAGE)

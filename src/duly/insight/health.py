@@ -1,0 +1,346 @@
+"""The situation of each task, what is owed, and whether that is healthy.
+
+What concerns all tasks follows from their cohorts: the calendar is asked once for each expression and mark, and counts
+are added up. Only tasks that are shown are looked at one by one.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import tzinfo
+from functools import lru_cache
+from itertools import islice
+from typing import Final
+
+from duly.core.cron import CronExpression
+from duly.core.due import latest_due, next_due
+from duly.core.moments import LAST_INSTANT, MICROSECONDS, Delay, Instant, Minute, begin, minute_of, zone_name
+from duly.core.task import AwaitingRetry, AwaitingRun, Running, interrupt, lateness_threshold
+from duly.errors import CronCalculationError
+from duly.insight.words import between, stretch
+from duly.insight.zone import zone_in_use
+from duly.stores.port import Cohort, Holder, KnownTask, TaskPhase, View
+from duly.text import plain
+
+POLL_PERIOD: Final = 60 * MICROSECONDS
+STATES: Final = ("interrupted", "owed", "running", "retrying", "waiting")
+"""The states of a task, those first that need attention."""
+
+_NAMES_MAX: Final = 5
+_CALENDARS_MAX: Final = 20_000
+"""Expressions whose occurrences are remembered."""
+
+_COHORTS_KEPT: Final = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A reason why a store is unhealthy: a stable code for programs, and a sentence."""
+
+    code: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """What is going on in a store, and whether that is healthy."""
+
+    store: str
+    at: Instant
+    healthy: bool
+    problems: Sequence[Problem]
+    zone: str
+    host_zone: str
+    holder: Holder
+    counts: Counter[str] = field(repr=False)
+    """How many tasks are in each state."""
+
+    @property
+    def tasks(self) -> int:
+        """How many tasks there are."""
+        return self.counts.total()
+
+
+@dataclass(frozen=True, slots=True)
+class TaskStatus:
+    """The situation of one task."""
+
+    task: str
+    expression: CronExpression
+    retry_delay_ms: Delay
+    state: str
+    """`waiting`, `running`, `retrying`, `owed`, `interrupted`."""
+
+    known_since: Instant
+    last_attempt_at: Instant | None
+    last_success_at: Instant | None
+    last_failure_at: Instant | None
+    last_error: str | None
+    failures: int
+    pending_retry_until: Instant | None
+    next_at: Instant | None
+    next_is: str | None
+    """When it starts next, seen from now, and why: `cron`, `retry` or `interrupted`. None: when its run has ended."""
+
+    owed_since: Instant | None
+    late_ms: int
+    """Milliseconds for which it could have been started already."""
+
+    run_id: int | None
+
+
+class Examination:
+    """Looks at the tasks of a store at one moment; must be used while its view is.
+
+    `shown` is how many tasks `most_urgent` will be asked for at most.
+    """
+
+    def __init__(self, view: View, host_zone: tzinfo, shown: int = 0) -> None:
+        self._view = view
+        self.snapshot = snapshot = view.snapshot()
+        self.zone = zone_in_use(snapshot.zone, host_zone)
+        self._calendar = _Calendar(minute_of(snapshot.at, self.zone), self.zone)
+        self._threshold = lateness_threshold(view.count_tasks())
+        self._bound = Instant(snapshot.at - self._threshold)
+        """What could have been started before this is overdue."""
+        self._began = Instant(snapshot.holder.since or 0) if snapshot.holder.alive else Instant(0)
+        """Nothing could be started before the scheduler that holds the store began."""
+        self.counts: Counter[str] = Counter()
+        self.anything_owed = False
+        """Whether any task has been owed a start since some instant, even if it runs now."""
+        shown = max(shown, _NAMES_MAX)
+        self._interrupted = _Leading(shown)
+        self._owed = _Leading(shown)
+        self._overdue: Counter[TaskPhase] = Counter()
+        self._overdue_interrupted = _Leading(shown)
+        self._first_overdue = snapshot.at
+        """Since when the one that is overdue for longest could have been started."""
+        for cohort in view.cohorts(self._bound):
+            self._count(cohort)
+        # A cohort also has tasks whose retry is not ripe, and these come last.
+        self._longest_owed = self._longest(self._owed, min(shown, self.counts["owed"]))
+        self._longest_interrupted = self._longest(self._interrupted, min(shown, self.counts["interrupted"]))
+        problems = list(self._problems())
+        self.health = Health(
+            snapshot.store,
+            snapshot.at,
+            not problems,
+            problems,
+            zone_name(self.zone),
+            zone_name(host_zone),
+            snapshot.holder,
+            self.counts,
+        )
+
+    # --- all tasks ---------------------------------------------------------------------------------------------------
+
+    def _count(self, cohort: Cohort) -> None:
+        owed_since = self._calendar.owed_since(cohort.expression, cohort.served_through)
+        by_calendar = self._calendar.next_start(cohort.expression) if owed_since is None else owed_since
+        by_calendar = LAST_INSTANT if by_calendar is None else by_calendar
+        match cohort.phase:
+            case TaskPhase.RUNNING:
+                self.counts["running"] += cohort.tasks
+                self.anything_owed |= owed_since is not None
+            case TaskPhase.INTERRUPTED:
+                self.counts["interrupted"] += cohort.tasks
+                resume_at = self._resume_at(cohort)
+                self._interrupted.add(cohort, min(by_calendar, resume_at))
+                self.anything_owed |= min(by_calendar, resume_at) <= self.snapshot.at
+                # A living scheduler may have been told to let interrupted runs wait; a dead one is another problem.
+                if self.snapshot.holder.alive and by_calendar <= resume_at and self._count_overdue(cohort, by_calendar):
+                    self._overdue_interrupted.add(cohort, by_calendar)
+            case TaskPhase.WAITING | TaskPhase.RETRYING:
+                idle = "retrying" if cohort.phase is TaskPhase.RETRYING else "waiting"
+                owed = cohort.ripe if owed_since is None else cohort.tasks
+                self.counts[idle] += cohort.tasks - owed
+                if owed:
+                    self.counts["owed"] += owed
+                    self.anything_owed = True
+                    self._owed.add(cohort, by_calendar)
+                    self._count_overdue(cohort, by_calendar)
+
+    def _resume_at(self, cohort: Cohort) -> Instant:
+        """When what a crash cut short may start again by itself."""
+        assert cohort.interruption is not None
+        started_at, delay, interruptions = cohort.interruption
+        run = Running(cohort.served_through, started_at, None, None, None, failures=0, interruptions=interruptions)
+        resume_at = interrupt(run, self.snapshot.at, delay, restart=True).resume_at
+        assert resume_at is not None
+        return resume_at
+
+    def _count_overdue(self, cohort: Cohort, by_calendar: Instant) -> int:
+        overdue = cohort.ended_before if by_calendar < self._bound else cohort.ripe_before
+        if overdue and self._began < self._bound:
+            self._overdue[cohort.phase] += overdue
+            could_start = max(_earliest(cohort, by_calendar), self._began)
+            self._first_overdue = min(self._first_overdue, could_start)
+            return overdue
+        return 0
+
+    # --- problems ----------------------------------------------------------------------------------------------------
+
+    def _problems(self) -> Iterator[Problem]:
+        holder, at = self.snapshot.holder, self.snapshot.at
+        if self.counts["interrupted"] and not holder.alive:
+            gone = f"process {holder.pid}, which held the store, is gone" if holder.pid else "nobody holds the store"
+            names = [task.name for task in self._view.tasks(phase=TaskPhase.INTERRUPTED, limit=_NAMES_MAX)]
+            left = _named(names, self.counts["interrupted"])
+            yield Problem("holder-gone", f"{gone}, and left {left} marked running")
+        if overdue := self._overdue.total():
+            longest = stretch((at - self._first_overdue) / MICROSECONDS)
+            yield Problem("overdue", f"{_named(self._overdue_names(), overdue)} overdue, by {longest} at most")
+        if self.counts.total():
+            if holder.last_poll_at is None:
+                yield Problem("never-polled", "no scheduler has looked at this store here: it has no lock file")
+            elif at - holder.last_poll_at > POLL_PERIOD + self._threshold:
+                released = "" if holder.alive else ", and no scheduler holds the store"
+                yield Problem("poll-too-old", f"the last poll was {between(holder.last_poll_at, at)} ago{released}")
+
+    def _overdue_names(self) -> list[str]:
+        """The names of those that are overdue for longest, in alphabetical order."""
+        interrupted = self._overdue[TaskPhase.INTERRUPTED]
+        overdue = self._longest_owed[: self._overdue.total() - interrupted]
+        if interrupted:
+            overdue += self._longest(self._overdue_interrupted, min(_NAMES_MAX, interrupted))
+        longest = sorted(overdue, key=lambda status: -status.late_ms)[:_NAMES_MAX]
+        return sorted(status.task for status in longest)
+
+    # --- single tasks ------------------------------------------------------------------------------------------------
+
+    def all_tasks(self) -> Iterator[TaskStatus]:
+        """Every task, by name."""
+        return map(self.status_of, self._view.tasks())
+
+    def most_urgent(self, limit: int) -> Sequence[TaskStatus]:
+        """The first tasks in the order of `STATES`; within a state the longest owed first, then by name."""
+        chosen = self._longest_interrupted[:limit]
+        chosen += self._longest_owed[: limit - len(chosen)]
+        # After these phases, all that is left of the tasks in any phase is waiting.
+        for phase in (TaskPhase.RUNNING, TaskPhase.RETRYING, None):
+            if (room := limit - len(chosen)) > 0:
+                names = {each.task for each in chosen}
+                found = self._view.tasks(phase=phase, limit=limit)
+                chosen += islice((self.status_of(task) for task in found if task.name not in names), room)
+        return chosen
+
+    def _longest(self, cohorts: "_Leading", limit: int) -> list[TaskStatus]:
+        return [self.status_of(task) for task in self._view.longest_owed(cohorts.first(limit), limit)]
+
+    def status_of(self, task: KnownTask) -> TaskStatus:
+        """The situation of a task of this view."""
+        stored, state, at = task.stored, task.stored.state, self.snapshot.at
+        assert isinstance(state, AwaitingRun | AwaitingRetry | Running)
+        owed_since = self._calendar.owed_since(stored.expression, state.served_through)
+        next_start = self._calendar.next_start(stored.expression)
+        late = 0
+        next_is: str | None = "cron"
+        if task.phase is TaskPhase.RUNNING:
+            label, next_at = "running", next_start if owed_since is None else None
+        else:
+            label = "waiting" if owed_since is None else "owed"
+            reasons = [(next_start if owed_since is None else owed_since, "cron")]
+            if isinstance(state, AwaitingRetry):
+                label = "retrying" if owed_since is None else "owed"
+                reasons.append((state.pending_retry_until, "retry"))
+            elif isinstance(state, Running):
+                label = "interrupted"
+                reasons.append((interrupt(state, at, stored.delay, restart=True).resume_at, "interrupted"))
+            next_at, next_is = min(((when, why) for when, why in reasons if when is not None), default=(None, None))
+            if next_at is not None and next_at <= at:
+                owed_since = next_at
+                label = "owed" if label == "retrying" else label
+                ended = max(state.last_success_at or 0, state.last_failure_at or 0)
+                late = max(0, at - max(next_at, ended, self._began))
+        return TaskStatus(
+            stored.name,
+            stored.expression,
+            stored.delay,
+            label,
+            task.known_since,
+            state.last_attempt_at,
+            state.last_success_at,
+            state.last_failure_at,
+            None if state.last_failure_at is None else task.last_error,
+            0 if isinstance(state, AwaitingRun) else state.failures,
+            None if isinstance(state, AwaitingRun) else state.pending_retry_until,
+            next_at,
+            next_is,
+            owed_since,
+            late // 1000,
+            stored.run,
+        )
+
+
+class _Leading:
+    """Cohorts, of which those are kept that have the first tasks to have been possible to start, so many of them."""
+
+    def __init__(self, tasks: int) -> None:
+        self._tasks = tasks
+        self._cohorts: list[tuple[Cohort, Instant]] = []
+        self._prune_at = _COHORTS_KEPT
+
+    def add(self, cohort: Cohort, since: Instant) -> None:
+        """Add a cohort that is owed since an instant."""
+        self._cohorts.append((cohort, since))
+        if len(self._cohorts) >= self._prune_at:
+            self._cohorts = self.first(self._tasks)
+            self._prune_at = max(_COHORTS_KEPT, 2 * len(self._cohorts))
+
+    def first(self, limit: int) -> list[tuple[Cohort, Instant]]:
+        """The cohorts without those whose tasks all come after `limit` tasks of others."""
+        found = 0
+        for cohort, since in sorted(self._cohorts, key=lambda entry: _latest(*entry)):
+            found += cohort.tasks
+            if found >= limit:
+                bound = _latest(cohort, since)
+                return [entry for entry in self._cohorts if _earliest(*entry) <= bound]
+        return self._cohorts
+
+
+def _earliest(cohort: Cohort, since: Instant) -> Instant:
+    """When the first task of a cohort could have been started."""
+    by_calendar = max(since, cohort.first_end)
+    return by_calendar if cohort.first_ripe is None else min(by_calendar, cohort.first_ripe)
+
+
+def _latest(cohort: Cohort, since: Instant) -> Instant:
+    """When each task of a cohort could have been started at the latest."""
+    return max(since, cohort.last_end)
+
+
+class _Calendar:
+    """What expressions are owed by a minute, and when they are due next; each is computed once."""
+
+    def __init__(self, minute: Minute, zone: tzinfo) -> None:
+        self._minute = minute
+        self._zone = zone
+        self._latest_due = lru_cache(_CALENDARS_MAX)(self._find_latest_due)
+        self._first_due = lru_cache(_CALENDARS_MAX)(self._find_first_due)
+        self.next_start = lru_cache(_CALENDARS_MAX)(self._find_next_start)
+
+    def owed_since(self, expression: CronExpression, served_through: Minute) -> Instant | None:
+        """The first due minute after a mark, if it has come."""
+        latest = self._latest_due(expression)
+        if latest is None or latest <= served_through:
+            return None
+        return self._first_due(expression, served_through)
+
+    def _find_latest_due(self, expression: CronExpression) -> Minute | None:
+        return latest_due(expression, self._minute, self._zone)
+
+    def _find_first_due(self, expression: CronExpression, served_through: Minute) -> Instant:
+        return begin(next_due(expression, served_through, self._zone))
+
+    def _find_next_start(self, expression: CronExpression) -> Instant | None:
+        try:
+            return begin(next_due(expression, self._minute, self._zone))
+        except CronCalculationError:
+            return None  # the calendar ends in 9999
+
+
+def _named(names: Sequence[str], number: int) -> str:
+    """Some names, and how many more there are."""
+    shown = ", ".join(map(plain, names))
+    more = number - len(names)
+    return f"{shown} and {more} more" if more > 0 else shown

@@ -1,0 +1,668 @@
+"""Reads an embedded store without changing it, even while a scheduler runs on it.
+
+Nothing is created or changed beside an existing `-shm` file, which every reader of a live SQLite file shares. A view is
+consistent: one read transaction, or a file that stood still meanwhile. Filters and limits are part of the statements,
+and what concerns all tasks is counted by SQLite: no answer takes memory that grows with the number of tasks or runs.
+"""
+
+import contextlib
+import difflib
+import json
+import os
+import sqlite3
+import stat
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from duly.core.cron import parse_cron
+from duly.core.moments import Instant, Minute
+from duly.core.record import FIELDS, read_records
+from duly.errors import (
+    DulyError,
+    InvalidCronExpressionError,
+    StoreCorruptedError,
+    StoreError,
+    StoreUnusedError,
+    TaskInvalidStructureError,
+    TraceError,
+)
+from duly.stores.port import (
+    Cohort,
+    Declaration,
+    HistoryExtent,
+    Holder,
+    Interruption,
+    KnownTask,
+    RunFilter,
+    RunRecord,
+    Snapshot,
+    StoredTrace,
+    TaskPhase,
+    TaskRuns,
+    View,
+)
+from duly.stores.sqlite import schema
+from duly.stores.sqlite.faults import naming_faults
+from duly.stores.sqlite.file import Stamp, exists, kind, opened, restless, stamp
+from duly.stores.sqlite.load import ROW, check_count
+from duly.stores.sqlite.lock import read_holder
+from duly.stores.sqlite.trace import export
+
+T = TypeVar("T")
+
+_ATTEMPTS: Final = 5
+_CHUNK_ROWS: Final = 1_000
+"""Records that are checked and converted at a time."""
+
+_HIGHEST: Final = "\U0010ffff" * 4
+"""Follows every name that begins with what stands before it."""
+
+_UNKNOWN: Final = "?"
+"""The name and the expression of a run whose declaration is gone."""
+
+_KNOWN_SINCE, _LAST_FAILURE_AT, _RUN_CAUSE, _RUN_SCHEDULED = map(
+    FIELDS.index, ("known_since", "last_failure_at", "run_cause", "run_scheduled")
+)
+
+# Whether no living scheduler runs what is marked as running. A scheduler that arrives writes the runs of the one before
+# it into history; the states still name them until they start again.
+_CUT_SHORT: Final = (
+    "(NOT :alive OR s.written_by IS NOT :newest OR s.run IN (SELECT run FROM runs WHERE outcome = 'interrupted'))"
+)
+_PHASE: Final = (
+    "CASE WHEN s.run IS NULL THEN iif(s.pending_retry_until IS NULL, 'waiting', 'retrying') "
+    f"ELSE iif({_CUT_SHORT}, 'interrupted', 'running') END"
+)
+_IN_PHASE: Final = {
+    TaskPhase.RETRYING: "s.run IS NULL AND s.pending_retry_until IS NOT NULL",
+    TaskPhase.RUNNING: f"s.run IS NOT NULL AND NOT {_CUT_SHORT}",
+    TaskPhase.INTERRUPTED: f"s.run IS NOT NULL AND {_CUT_SHORT}",
+}
+_IN_FORCE: Final = "t.retired_at IS NULL"
+_ENDED: Final = "max(ifnull(s.last_success_at, 0), ifnull(s.last_failure_at, 0))"
+_COUNTED: Final = (
+    "count(*), min(s.generation), max(s.generation), "
+    f"min({_ENDED}), max(s.last_success_at), max(s.last_failure_at), "
+    # What did not end before the bound: `total` leaves out the NULL of a task that never ended.
+    "total(s.last_success_at >= :bound OR s.last_failure_at >= :bound)"
+)
+_RUN: Final = "run, generation, cause, scheduled, started_at, ended_at, outcome, error"
+
+
+class SqliteReader:
+    """Reads the store at a path; `now` is the clock that its answers are stamped with."""
+
+    def __init__(self, path: str | os.PathLike[str], now: Callable[[], int]) -> None:
+        self.path = Path(path)
+        self._now = now
+
+    def __repr__(self) -> str:
+        return f"SqliteReader({os.fspath(self.path)!r})"
+
+    def read(self, question: Callable[[View], T]) -> T:
+        """Ask about one moment; the question is asked again if a scheduler arrived or left meanwhile."""
+        real = os.path.realpath(self.path)
+        try:
+            with naming_faults(real, "read"):
+                _check_place(self.path, real)
+                return self._retrying(real, question)
+        except _QuestionFailed as failed:
+            raise failed.fault from None
+
+    def _retrying(self, path: str, question: Callable[[View], T]) -> T:
+        fault: StoreError | None = None
+        for _ in range(_ATTEMPTS):
+            before = _standing(path)
+            try:
+                with naming_faults(path, "read"), opened(path, beside=False) as connection:
+                    answer = self._answer(path, connection, question)
+            except DulyError as error:
+                # Damaged, or changed while it was read. If it stood still, it is damaged.
+                if _standing(path) == before:
+                    raise
+                fault = error if isinstance(error, StoreError) else None
+                continue
+            live, _file = before
+            if live or _standing(path) == before:
+                return answer
+        raise fault or restless(path)
+
+    def _answer(self, path: str, connection: sqlite3.Connection, question: Callable[[View], T]) -> T:
+        connection.execute("BEGIN")
+        version = schema.recognise(connection, path)
+        if version == 0:
+            raise _unused(path)
+        with contextlib.ExitStack() as stack:
+            if version < schema.VERSION:
+                connection.execute("ROLLBACK")  # a backup reads in a transaction of its own
+                connection = stack.enter_context(contextlib.closing(schema.migrated_copy(connection)))
+                connection.execute("BEGIN")
+            view = SqliteView(connection, path, version, Instant(self._now()), read_holder(path))
+            try:
+                return question(view)
+            except OSError as fault:
+                raise _QuestionFailed(fault) from fault
+            finally:
+                if connection.in_transaction:  # some faults end it
+                    connection.execute("ROLLBACK")
+
+
+class _QuestionFailed(Exception):  # noqa: N818  # never seen outside of this module
+    """A question met a fault of its own, such as a full disk, which is not the store's."""
+
+    def __init__(self, fault: OSError) -> None:
+        super().__init__()
+        self.fault = fault
+
+
+def _standing(path: str) -> tuple[bool, Stamp | None]:
+    """Whether there is a WAL, and what shows that the file itself has not changed.
+
+    A WAL that cannot be looked at raises: without it the store would be read as it was some time ago.
+    """
+    file = stamp(path)
+    return file is not None and exists(path + "-wal"), file
+
+
+def _check_place(path: Path, real: str) -> None:
+    """Raise if there is nothing to read, or if that cannot be told: such a store is not an unused one."""
+    store = os.fspath(path)
+    found = kind(real)
+    if found == stat.S_IFDIR:
+        raise StoreError(f"{path} is a folder", store=store, hint="name the store itself, a file")
+    if not found:
+        folder = os.path.dirname(real)
+        if kind(folder) != stat.S_IFDIR:
+            hint = f"the folder {path.parent} does not exist"
+            raise StoreError(f"no such store: {path}", store=store, hint=hint)
+        close = difflib.get_close_matches(path.name, _stores_in(folder), n=1, cutoff=0.5)
+        hint = f"did you mean {path.with_name(close[0])}?" if close else "the first `duly run` on it creates it"
+        raise StoreUnusedError(f"no such store: {path}", store=store, hint=hint)
+    if not os.access(real, os.R_OK):
+        raise StoreError(f"{path} cannot be read: permission denied", store=store, hint="check its owner and mode")
+    if os.path.getsize(real) == 0 and not exists(real + "-wal"):
+        raise _unused(store)
+
+
+def _unused(store: str) -> StoreUnusedError:
+    return StoreUnusedError(f"no scheduler has used this store yet: {store}", store=store)
+
+
+def _stores_in(folder: str) -> list[str]:
+    """The names of the stores in a folder; none where they may not be listed, for they are only suggested."""
+    try:
+        return [name.removesuffix(".lock") for name in os.listdir(folder) if name.endswith(".lock")]
+    except OSError:
+        return []
+
+
+class SqliteView:
+    """A store in one read transaction."""
+
+    def __init__(self, connection: sqlite3.Connection, path: str, version: int, at: Instant, holder: Holder) -> None:
+        self._connection = connection
+        self._path = path
+        self._version = version
+        self._at = at
+        self._holder = holder
+        self._counted: int | None = None
+        self._under_way: bool | None = None
+        self._generations_of: dict[str, Sequence[int]] = {}
+        self._latest_failures: tuple[array[int], array[int]] | None = None
+        (newest,) = connection.execute("SELECT max(key) FROM schedulers").fetchone()
+        self._alive = {"alive": holder.alive, "newest": newest}
+
+    def snapshot(self) -> Snapshot:
+        """What concerns the store as a whole."""
+        zone = self._connection.execute("SELECT value FROM meta WHERE key = 'zone'").fetchone()
+        arrivals = self._connection.execute("SELECT since FROM schedulers ORDER BY since").fetchall()
+        return Snapshot(
+            store=self._path,
+            at=self._at,
+            schema_version=self._version,
+            zone=zone[0] if zone is not None and isinstance(zone[0], str) else None,
+            holder=self._holder,
+            arrivals=[since for (since,) in arrivals],
+        )
+
+    # --- tasks -------------------------------------------------------------------------------------------------------
+
+    def count_tasks(self) -> int:
+        """How many tasks are in force; raises if there is not one state for each."""
+        if self._counted is None:
+            (tasks,) = self._connection.execute("SELECT count(*) FROM tasks WHERE retired_at IS NULL").fetchone()
+            check_count(self._connection, tasks)
+            self._counted = int(tasks)
+        return self._counted
+
+    def cohorts(self, bound: Instant) -> Iterator[Cohort]:
+        """All tasks in force, by cohort."""
+        tasks = self.count_tasks()
+        found = 0
+        for cohort in self._waiting_cohorts(bound):
+            found += cohort.tasks
+            yield cohort
+        for cohort in self._other_cohorts(bound):
+            found += cohort.tasks
+            yield cohort
+        if found != tasks:
+            raise TaskInvalidStructureError(found, f"{found} tasks with a state of their own, of {tasks}")
+
+    def _waiting_cohorts(self, bound: Instant) -> Iterator[Cohort]:
+        # Most tasks wait. Grouping them by two columns takes SQLite half as long as by all those of `_other_cohorts`.
+        rows = self._connection.execute(
+            f"SELECT t.cron, s.served_through, {_COUNTED} "
+            "FROM tasks AS t NOT INDEXED CROSS JOIN states AS s ON s.generation = t.generation "
+            f"WHERE {_IN_FORCE} AND s.run IS NULL AND s.pending_retry_until IS NULL GROUP BY 1, 2",
+            {"bound": bound},
+        )
+        for cron, mark, *counted in rows:
+            yield self._cohort(cron, mark, TaskPhase.WAITING, None, counted, (0, None, 0))
+
+    def _other_cohorts(self, bound: Instant) -> Iterator[Cohort]:
+        of_interrupted = f"iif(s.run IS NOT NULL AND {_CUT_SHORT}, %s, NULL)"
+        ripe = f"iif(s.run IS NULL, max(s.pending_retry_until, {_ENDED}), NULL)"
+        rows = self._connection.execute(
+            f"SELECT t.cron, s.served_through, {_PHASE}, {of_interrupted % 's.last_attempt_at'}, "
+            f"{of_interrupted % 't.delay_ms'}, {of_interrupted % 's.interruptions'}, {_COUNTED}, "
+            f"total(s.run IS NULL AND s.pending_retry_until <= :at), min({ripe}), total({ripe} < :bound) "
+            "FROM states AS s CROSS JOIN tasks AS t ON t.generation = s.generation "
+            f"WHERE (s.run IS NOT NULL OR s.pending_retry_until IS NOT NULL) AND {_IN_FORCE} "
+            "GROUP BY 1, 2, 3, 4, 5, 6",
+            {"bound": bound, "at": self._at, **self._alive},
+        )
+        for cron, mark, phase, started_at, delay, interruptions, *rest in rows:
+            cut_short = Interruption(started_at, delay, interruptions) if phase == TaskPhase.INTERRUPTED.value else None
+            yield self._cohort(cron, mark, TaskPhase(phase), cut_short, rest[:7], rest[7:])
+
+    def _cohort(
+        self,
+        cron: Any,
+        mark: Any,
+        phase: TaskPhase,
+        interruption: Interruption | None,
+        counted: Sequence[Any],
+        ripe: Sequence[Any],
+    ) -> Cohort:
+        tasks, lowest, highest, first_end, success, failure, not_before = counted
+        ripe_now, first_ripe, ripe_before = ripe
+        known = [
+            each for each in (mark, first_end, success, failure, first_ripe, *(interruption or ())) if each is not None
+        ]
+        try:
+            expression = parse_cron(cron)
+            if not {int}.issuperset(map(type, known)):  # text sorts after numbers, so the largest shows it
+                raise TypeError("an instant is not a number")
+        except (InvalidCronExpressionError, TypeError) as fault:
+            self._find_bad_record()
+            raise StoreCorruptedError(f"Store {self._path} is damaged", store=self._path, cause=fault) from fault
+        return Cohort(
+            expression,
+            Minute(mark),
+            phase,
+            interruption,
+            tasks,
+            (lowest, highest),
+            first_end,
+            Instant(max(success or 0, failure or 0)),
+            tasks - int(not_before),
+            int(ripe_now),
+            first_ripe,
+            int(ripe_before),
+        )
+
+    def _find_bad_record(self) -> None:
+        """Raise the error of the first record that duly did not write, by reading all of them."""
+        for _ in self.tasks():
+            pass
+
+    def tasks(
+        self, *, after: str | None = None, limit: int | None = None, phase: TaskPhase | None = None
+    ) -> Iterator[KnownTask]:
+        """Tasks in force by name."""
+        self.count_tasks()
+        bounds = {"after": after, "limit": -1 if limit is None else limit, **self._alive}
+        later = "" if after is None else "AND t.name > :after "
+        if phase is None or phase is TaskPhase.WAITING:
+            which = "AND s.run IS NULL AND s.pending_retry_until IS NULL " if phase is not None else ""
+            source = f"FROM tasks AS t LEFT JOIN states AS s ON s.generation = t.generation WHERE {_IN_FORCE} {which}"
+        else:
+            # These are few among many: it is faster to find their states and to sort what is found.
+            source = (
+                f"FROM states AS s CROSS JOIN tasks AS t ON t.generation = s.generation "
+                f"WHERE {_IN_FORCE} AND {_IN_PHASE[phase]} "
+            )
+        rows = self._connection.execute(f"SELECT {ROW}, {_PHASE} {source}{later}ORDER BY t.name LIMIT :limit", bounds)
+        return self._known(rows, many=limit is None or limit > _CHUNK_ROWS)
+
+    def task(self, name: str) -> KnownTask | None:
+        """The task in force that has this name."""
+        rows = self._connection.execute(
+            f"SELECT {ROW}, {_PHASE} FROM tasks AS t LEFT JOIN states AS s ON s.generation = t.generation "
+            f"WHERE {_IN_FORCE} AND t.name = :name",
+            {"name": name, **self._alive},
+        )
+        return next(self._known(rows, many=False), None)
+
+    def longest_owed(self, owed: Sequence[tuple[Cohort, Instant]], limit: int) -> Sequence[KnownTask]:
+        """Tasks of some cohorts, those first that could have been started earliest."""
+        if not owed or limit <= 0:
+            return []
+        self._connection.execute(
+            "CREATE TEMP TABLE IF NOT EXISTS wanted (cron TEXT, mark INTEGER, phase TEXT, started_at INTEGER, "
+            "delay INTEGER, interruptions INTEGER, since INTEGER, "
+            "PRIMARY KEY (mark, cron, phase, started_at, delay, interruptions)) WITHOUT ROWID"
+        )
+        self._connection.execute("DELETE FROM wanted")
+        self._connection.executemany(
+            "INSERT INTO wanted VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (
+                (
+                    cohort.expression.text,
+                    cohort.served_through,
+                    cohort.phase.value,
+                    *(cohort.interruption or (0, 0, 0)),
+                    since,
+                )
+                for cohort, since in owed
+            ),
+        )
+        cut_short = f"s.run IS NOT NULL AND {_CUT_SHORT}"
+        by_calendar = f"max(w.since, {_ENDED})"
+        by_retry = f"iif(s.run IS NULL, max(s.pending_retry_until, {_ENDED}), NULL)"
+        rows = self._connection.execute(
+            f"SELECT {ROW}, {_PHASE} FROM states AS s "
+            f"CROSS JOIN tasks AS t ON t.generation = s.generation AND {_IN_FORCE} "
+            f"CROSS JOIN wanted AS w ON w.mark = s.served_through AND w.cron = t.cron AND w.phase = {_PHASE} "
+            f"AND (w.started_at, w.delay, w.interruptions) = (iif({cut_short}, s.last_attempt_at, 0), "
+            f"iif({cut_short}, t.delay_ms, 0), iif({cut_short}, s.interruptions, 0)) "
+            "WHERE s.generation BETWEEN :lowest AND :highest "
+            f"ORDER BY ifnull(min({by_calendar}, {by_retry}), {by_calendar}), t.name LIMIT :limit",
+            {
+                "lowest": min(cohort.generations[0] for cohort, _ in owed),
+                "highest": max(cohort.generations[1] for cohort, _ in owed),
+                "limit": limit,
+                **self._alive,
+            },
+        )
+        return list(self._known(rows, many=limit > _CHUNK_ROWS))
+
+    def _known(self, rows: sqlite3.Cursor, *, many: bool) -> Iterator[KnownTask]:
+        while chunk := rows.fetchmany(_CHUNK_ROWS):
+            failed = [row[0] for row in chunk if row[_LAST_FAILURE_AT] is not None]
+            errors = self._errors(failed, many=many) if failed else {}
+            for row, stored in zip(chunk, read_records(row[:-1] for row in chunk), strict=True):
+                yield KnownTask(
+                    stored,
+                    row[_KNOWN_SINCE],
+                    row[_RUN_CAUSE],
+                    row[_RUN_SCHEDULED],
+                    TaskPhase(row[-1]),
+                    errors.get(stored.generation),
+                )
+
+    def _errors(self, generations: Sequence[int], *, many: bool) -> dict[int, str | None]:
+        """The errors of the latest failures that history has; `many`: more will be asked for."""
+        if not many:
+            return {
+                generation: error
+                for generation, _, error in self._connection.execute(
+                    "SELECT generation, max(seq), error FROM runs WHERE outcome = 'failure' "
+                    "AND generation IN (SELECT value FROM json_each(?)) GROUP BY generation",
+                    (json.dumps(generations),),
+                )
+            }
+        if self._latest_failures is None:
+            self._latest_failures = array("q"), array("q")
+            for generation, seq in self._connection.execute(
+                "SELECT generation, max(seq) FROM runs WHERE outcome = 'failure' GROUP BY generation ORDER BY 1"
+            ):
+                self._latest_failures[0].append(generation)
+                self._latest_failures[1].append(seq)
+        known, places = self._latest_failures
+        errors: dict[int, str | None] = {}
+        for generation in generations:
+            index = bisect_left(known, generation)
+            if index < len(known) and known[index] == generation:
+                found = self._connection.execute("SELECT error FROM runs WHERE seq = ?", (places[index],))
+                (errors[generation],) = found.fetchone()
+        return errors
+
+    # --- names -------------------------------------------------------------------------------------------------------
+
+    def declarations(self, name: str) -> Sequence[Declaration]:
+        """The declarations of a name that the store still has, earliest first."""
+        columns = "SELECT generation, name, cron, delay_ms, known_since, retired_at FROM tasks"
+        rows = self._connection.execute(
+            f"{columns} WHERE name = :name AND retired_at IS NULL "
+            f"UNION ALL {columns} WHERE name = :name AND retired_at IS NOT NULL ORDER BY generation",
+            {"name": name},
+        )
+        return [Declaration(*row) for row in rows]
+
+    def names(self, *, prefix: str = "", after: str | None = None, limit: int) -> Sequence[str]:
+        """Names of tasks in force or in history that begin with a prefix, in order."""
+        return self._names(
+            "name >= :prefix AND name < :end AND (:after IS NULL OR name > :after)",
+            "ORDER BY name",
+            {"prefix": prefix, "end": prefix + _HIGHEST, "after": after, "limit": limit},
+        )
+
+    def names_before(self, name: str, *, limit: int) -> Sequence[str]:
+        """The last names before one, nearest first."""
+        return self._names("name < :name", "ORDER BY name DESC", {"name": name, "limit": limit})
+
+    def _names(self, which: str, order: str, bounds: dict[str, Any]) -> Sequence[str]:
+        rows = self._connection.execute(
+            f"SELECT name FROM (SELECT name FROM tasks WHERE retired_at IS NULL AND {which} {order} LIMIT :limit) "
+            f"UNION SELECT name FROM (SELECT DISTINCT name FROM tasks WHERE retired_at IS NOT NULL AND {which} {order} "
+            f"LIMIT :limit) {order} LIMIT :limit",
+            bounds,
+        )
+        return [name for (name,) in rows]
+
+    def count_names(self) -> int:
+        """How many names `names` would hand out in all."""
+        (gone,) = self._connection.execute(
+            "SELECT count(DISTINCT name) FROM tasks AS r WHERE retired_at IS NOT NULL "
+            "AND NOT EXISTS (SELECT 1 FROM tasks AS f WHERE f.name = r.name AND f.retired_at IS NULL)"
+        ).fetchone()
+        return self.count_tasks() + int(gone)
+
+    # --- runs --------------------------------------------------------------------------------------------------------
+
+    def runs(self, which: RunFilter, *, limit: int | None = None, oldest_first: bool = False) -> Iterator[RunRecord]:
+        """Runs, ended or under way, in the order of their starts."""
+        found, bounds = self._found(which)
+        order = "ORDER BY started_at, run" if oldest_first else "ORDER BY started_at DESC, run DESC"
+        rows = self._connection.execute(
+            # Names are looked up for those runs alone that are within the limit.
+            "SELECT r.run, ifnull(t.name, :unknown), r.generation, ifnull(t.cron, :unknown), r.cause, r.scheduled, "
+            f"r.started_at, r.ended_at, r.outcome, r.error FROM (SELECT {_RUN} FROM {found} {order} LIMIT :limit) AS r "
+            f"LEFT JOIN tasks AS t ON t.generation = r.generation {order.replace('started_at', 'r.started_at')}",
+            {"limit": -1 if limit is None else limit, "unknown": _UNKNOWN, **bounds},
+        )
+        return map(RunRecord._make, rows)
+
+    def count_runs(self, which: RunFilter) -> int:
+        """How many runs there are."""
+        found, bounds = self._found(which)
+        (count,) = self._connection.execute(f"SELECT count(*) FROM {found}", bounds).fetchone()
+        return int(count)
+
+    def runs_by_task(self, which: RunFilter, *, limit: int, latest: int) -> tuple[int, Sequence[TaskRuns]]:
+        """How many tasks have such runs, and what those of the first ones are like."""
+        if which.task is not None:
+            found = self._runs_of(which.task, which, latest)
+            return (1, [found]) if found.runs else (0, [])
+        first = self._first_tasks(which, limit)
+        tasks = len(first) if len(first) < limit else self._count_names(which)
+        return tasks, [self._runs_of(name, replace(which, task=name), latest) for name in first]
+
+    def _first_tasks(self, which: RunFilter, limit: int) -> Sequence[str]:
+        """The names of those tasks whose runs started first."""
+        found, bounds = self._found(which)
+        names: dict[str, None] = {}
+        generations: set[int] = set()
+        for (generation,) in self._connection.execute(
+            f"SELECT generation FROM {found} ORDER BY started_at, run", bounds
+        ):
+            if generation not in generations:
+                generations.add(generation)
+                names[self._name(generation)] = None
+                if len(names) == limit:
+                    break
+        return list(names)
+
+    def _name(self, generation: int) -> str:
+        row = self._connection.execute("SELECT name FROM tasks WHERE generation = ?", (generation,)).fetchone()
+        return _UNKNOWN if row is None else str(row[0])
+
+    def _count_names(self, which: RunFilter) -> int:
+        found, bounds = self._found(which)
+        generations = f"(SELECT DISTINCT generation FROM {found})"
+        (retired,) = self._connection.execute(
+            "SELECT EXISTS (SELECT 1 FROM tasks WHERE retired_at IS NOT NULL)"
+        ).fetchone()
+        counted = f"SELECT count(*) FROM {generations}"
+        if retired:  # several declarations may have one name
+            counted = f"SELECT count(DISTINCT name) FROM {generations} JOIN tasks USING (generation)"
+        return int(self._connection.execute(counted, bounds).fetchone()[0])
+
+    def _runs_of(self, name: str, which: RunFilter, latest: int) -> TaskRuns:
+        found, bounds = self._found(which)
+        runs, ended, failures, interruptions, longest = self._connection.execute(
+            "SELECT count(*), count(ended_at), total(outcome = 'failure'), total(outcome = 'interrupted'), "
+            f"max(max(0, ended_at - started_at)) FROM {found}",
+            bounds,
+        ).fetchone()
+        took = f"SELECT max(0, ended_at - started_at) AS took FROM {found} WHERE ended_at IS NOT NULL ORDER BY "
+        rows = self._connection.execute(f"{took}started_at DESC, run DESC LIMIT :latest", {"latest": latest, **bounds})
+        durations = [each for (each,) in rows][::-1]
+        median = None
+        if ended:
+            # Not LIMIT and OFFSET: SQLite then keeps the sorted rows in a tree, which takes four times as long.
+            by_length = self._connection.execute(f"{took}took", bounds)
+            middle = [each for (each,) in islice(by_length, (ended - 1) // 2, ended // 2 + 1)]
+            by_length.close()
+            median = float(sum(middle)) / len(middle)
+        return TaskRuns(name, runs, int(failures), int(interruptions), longest, median, durations)
+
+    def history_begins(self) -> Instant | None:
+        """The start of the earliest run on record."""
+        found, bounds = self._found(RunFilter())
+        (begins,) = self._connection.execute(f"SELECT min(started_at) FROM {found}", bounds).fetchone()
+        return None if begins is None else Instant(begins)
+
+    def extent(self) -> HistoryExtent:
+        """How much history there is."""
+        found, bounds = self._found(RunFilter())
+        runs, highest = self._connection.execute(f"SELECT count(*), max(run) FROM {found}", bounds).fetchone()
+        oldest = self._connection.execute(
+            f"SELECT ifnull(ended_at, started_at) FROM {found} WHERE outcome != 'running' "
+            "ORDER BY started_at, run LIMIT 1",
+            bounds,
+        ).fetchone()
+        return HistoryExtent(runs, highest or 0, None if oldest is None else Instant(oldest[0]))
+
+    def has_started(self) -> bool:
+        """Whether a task in force has ever been started."""
+        started = "SELECT EXISTS (SELECT 1 FROM states WHERE last_attempt_at IS NOT NULL)"
+        return bool(self._connection.execute(started).fetchone()[0])
+
+    def last_sign_of_life(self, before: Instant) -> Instant | None:
+        """The latest start, end, declaration or arrival that is on record from before an instant."""
+        found, bounds = self._found(RunFilter())
+        sources = (
+            (found, ("started_at", "ended_at")),
+            ("tasks", ("known_since", "retired_at")),
+            ("schedulers", ("since",)),
+        )
+        latest: list[int] = []
+        for source, columns in sources:
+            maxima = ", ".join(f"max(iif({column} < :before, {column}, NULL))" for column in columns)
+            row = self._connection.execute(f"SELECT {maxima} FROM {source}", {"before": before, **bounds}).fetchone()
+            latest += [value for value in row if value is not None]
+        return Instant(max(latest)) if latest else None
+
+    def _found(self, which: RunFilter) -> tuple[str, dict[str, Any]]:
+        """Runs that pass a filter, as a table expression, and the values of its parameters."""
+        tests = []
+        bounds: dict[str, Any] = {}
+        under_way = True
+        if which.task is not None:
+            generations = ", ".join(str(generation) for generation in self._generations(which.task))
+            tests.append(f"generation IN ({generations})")
+            (under_way,) = self._connection.execute(
+                f"SELECT EXISTS (SELECT 1 FROM states WHERE generation IN ({generations}) AND run IS NOT NULL)"
+            ).fetchone()
+        if which.since is not None:
+            tests.append("started_at >= :since")
+            bounds["since"] = which.since
+        if which.until is not None:
+            tests.append("started_at < :until")
+            bounds["until"] = which.until
+        if which.outcomes:
+            tests.append("outcome IN (SELECT value FROM json_each(:outcomes))")
+            bounds["outcomes"] = json.dumps(list(which.outcomes))
+        where = f" WHERE {' AND '.join(tests)}" if tests else ""
+        tables = ["runs", "under_way"] if under_way and self._are_under_way() else ["runs"]
+        return f"({' UNION ALL '.join(f'SELECT {_RUN} FROM {table}{where}' for table in tables)})", bounds
+
+    def _generations(self, name: str) -> Sequence[int]:
+        if name not in self._generations_of:
+            self._generations_of[name] = [int(each.generation) for each in self.declarations(name)]
+        return self._generations_of[name]
+
+    def _are_under_way(self) -> bool:
+        """Whether runs are under way, or were cut short and are not in history yet; puts them into a table."""
+        if self._under_way is None:
+            self._connection.execute(
+                "CREATE TEMP TABLE under_way AS SELECT s.run AS run, s.generation AS generation, "
+                "s.run_cause AS cause, s.run_scheduled AS scheduled, s.last_attempt_at AS started_at, "
+                f"NULL AS ended_at, iif({_CUT_SHORT}, 'interrupted', 'running') AS outcome, NULL AS error "
+                "FROM states AS s WHERE s.run IS NOT NULL",
+                self._alive,
+            )
+            (count,) = self._connection.execute("SELECT count(*) FROM under_way").fetchone()
+            if count:
+                told = "SELECT run FROM runs WHERE run IN (SELECT run FROM under_way)"
+                self._connection.execute(f"DELETE FROM under_way WHERE run IN ({told})")
+            self._under_way = count > 0
+        return self._under_way
+
+    # --- the trace ---------------------------------------------------------------------------------------------------
+
+    def trace(self) -> StoredTrace | None:
+        """The trace as a whole; None if the store holds none."""
+        segments = self._connection.execute(
+            "SELECT segment, first, json_extract(header, '$.scheduler') FROM segments ORDER BY segment"
+        ).fetchall()
+        if not segments:
+            return None
+        first_segment, first, scheduler = segments[0]
+        last = self._connection.execute("SELECT seq, line FROM trace ORDER BY seq DESC LIMIT 1").fetchone()
+        traced = self._connection.execute("SELECT value FROM meta WHERE key = 'traced'").fetchone()
+        stopped = last is not None and str(last[1]).startswith('["SE"')
+        return StoredTrace(
+            scheduler=str(scheduler),
+            segments=len(segments),
+            first_segment=first_segment,
+            events=0 if last is None else last[0] - first + 1,
+            first_seq=first,
+            clean=stopped and not self._holder.alive,
+            current=traced is not None and traced[0] == 1,
+        )
+
+    def trace_lines(self, stored: StoredTrace) -> Iterator[bytes]:
+        """The trace in its exchange format."""
+        try:
+            yield from export(self._connection, clean=stored.clean)
+        except (ValueError, KeyError, TypeError) as fault:
+            reason = f"the trace in {self._path} is not what duly wrote"
+            raise TraceError("malformed", 1, reason, hint="restore a backup") from fault
