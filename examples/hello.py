@@ -19,19 +19,19 @@ attempts = itertools.count(1)
 
 
 async def heartbeat() -> None:
-    """Quick, and on the event loop."""
+    """Run on the event loop."""
     say("  heartbeat: still here")
 
 
 async def flaky() -> None:
-    """Fails the first time it is called, and is tried again after its retry delay."""
+    """Fail the first time, and be retried after the retry delay."""
     if next(attempts) == 1:
         raise ConnectionError("the upstream service is asleep")
     say("  flaky: worked this time")
 
 
 def rotate_logs() -> None:
-    """Blocking code runs in a worker thread; the event loop does not notice."""
+    """Block a worker thread, not the event loop: plain functions run in threads."""
     time.sleep(0.5)
     say("  rotate-logs: blocked its own thread for half a second")
 
@@ -49,10 +49,10 @@ def say(text: str) -> None:
 
 
 def narrate(event: events.Event) -> None:
-    """What the scheduler says about itself, in a sentence where this tour needs one."""
+    """Print a sentence about the events that this tour is about."""
     match event:
         case events.TaskRetryStarted(task_name=name, retry_count=number):
-            say(f"* {name}: its delay has passed, retry number {number}")
+            say(f"* {name}: its retry delay has passed, retry number {number}")
         case events.TaskRunStarted(task_name=name, scheduled_time=scheduled, actual_time=actual):
             late = actual - scheduled
             say(f"* {name}: due at {scheduled:%H:%M:%S}, starts {late.total_seconds():.1f} s later")
@@ -65,7 +65,7 @@ def narrate(event: events.Event) -> None:
 async def main(store: Path) -> None:
     """Start, stop across a minute boundary, start again."""
     if (second := datetime.now().second) >= 50:
-        # A retry of this minute would give way to the next one, and the tour would have nothing to show.
+        # The next due minute would take the place of the retry, and the tour would have no retry to show.
         say("This minute is nearly over; the tour begins with the next one.")
         await asyncio.sleep(61 - second)
     begun = time.monotonic()
@@ -80,15 +80,15 @@ async def main(store: Path) -> None:
         await scheduler.stop()
 
     until_next_minute = 60 - datetime.now().second
-    say(f"Stopped. The next minute begins in {until_next_minute} s, and nobody is there to see it ...")
+    say(f"Stopped. The next minute begins in {until_next_minute} s, and no scheduler is running ...")
     await asyncio.sleep(until_next_minute + 2)
 
-    say("A new start on the same store: the minute that was missed is served, once:")
+    say("A second start, on the same store: the minute that was missed is served, once:")
     scheduler = duly.Scheduler(store, on_event=narrate)
     await scheduler.initialize(TASKS)
     try:
         if sys.stdout.isatty():
-            say("Now it goes on every minute. Press Ctrl-C to stop it.")
+            say("From now on they run every minute. Press Ctrl-C to stop.")
             await asyncio.Event().wait()
         await asyncio.sleep(max(2.0, 62 - (time.monotonic() - begun)))
     finally:
@@ -97,7 +97,7 @@ async def main(store: Path) -> None:
 
 
 if __name__ == "__main__":
-    # The narration above tells it all; an application would configure logging, where every event goes as well.
+    # This tour prints events by itself. An application would configure logging, which gets every event.
     logging.getLogger("duly").setLevel(logging.CRITICAL)
     with tempfile.TemporaryDirectory(prefix="duly-demo-") as folder:
         try:

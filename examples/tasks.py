@@ -1,7 +1,7 @@
-"""A target for the command line: try `duly plan examples/tasks.py --store /tmp/state.db`, then `duly run` the same.
+"""Tasks for the command line: `duly plan examples/tasks.py --store /tmp/state.db`, then `duly run` with the same words.
 
-`registrations` is what the commands look for: a list of (name, cron, callback, retry delay), or a function (it may be
-async) that returns such a list. What callbacks log appears in the log of `duly run`.
+The commands look for `registrations`: a list of (name, cron, callback, retry delay), or a function, plain or async,
+that returns such a list. What callbacks log appears in the log of `duly run`.
 """
 
 import asyncio
@@ -14,24 +14,24 @@ log = logging.getLogger("tasks")
 
 
 async def heartbeat() -> None:
-    """Quick, and on the event loop."""
+    """Run on the event loop."""
     log.info("still here")
 
 
 async def sync_mirror() -> None:
-    """Takes a while, and fails now and then; the retry delay is what it waits before it is tried again."""
+    """Take a while, and fail now and then: a failed run is retried after the retry delay."""
     await asyncio.sleep(random.uniform(1, 5))
     if random.random() < 0.3:
         raise ConnectionError("the mirror does not answer")
 
 
 def rotate_logs() -> None:
-    """Blocking code runs in a worker thread; the event loop does not notice."""
+    """Block a worker thread, not the event loop: plain functions run in threads."""
     time.sleep(0.5)
 
 
 def nightly_report() -> None:
-    """Monday to Friday, before work begins."""
+    """Run from Monday to Friday, before work begins."""
 
 
 registrations = [

@@ -91,7 +91,7 @@ def test_the_demo_tells_its_story_and_ends_by_itself(tmp_path: Path) -> None:
     for line in (
         "heartbeat: still here",
         "flaky: failed (ConnectionError: the upstream service is asleep)",
-        "flaky: its delay has passed, retry number 1",
+        "flaky: its retry delay has passed, retry number 1",
         "rotate-logs: blocked its own thread",
         "the minute that was missed is served, once",
         "Stopped: every run has ended, every end is recorded.",

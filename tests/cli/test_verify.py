@@ -253,7 +253,7 @@ async def test_a_trace_whose_oldest_segments_are_gone_is_judged_from_its_registe
         said = duly("verify", source, folder=tmp_path)
         assert said.code == 0
         assert f"3 segments ({exported['firstSegment']} to {last})" in said.out
-        assert "known by the registers in that segment's header" in said.out
+        assert "the state before its first segment is in the header of that segment" in said.out
     # An edit within a closed segment does not fit the hash in the header of the next one.
     connection = sqlite3.connect(tmp_path / "state.db")
     with connection:
@@ -414,7 +414,7 @@ def test_several_files_are_the_segments_of_one_trace(tmp_path: Path) -> None:
     rest = duly("verify", "2.jsonl", "3.jsonl", folder=tmp_path)
     assert rest.code == 0
     assert "2 segments (2 to 3)" in rest.out
-    assert "what came before its first segment is known by the registers" in rest.out
+    assert "the state before its first segment is in the header" in rest.out
     for files, place in ((["1.jsonl", "3.jsonl"], "3.jsonl, line 1"), (["2.jsonl", "1.jsonl"], "1.jsonl, line 1")):
         said = duly("verify", *files, folder=tmp_path)
         assert (said.code, said.out) == (7, "")

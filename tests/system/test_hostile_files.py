@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import duly
-from duly.cli.file_trust import others_with_power_over
+from duly.cli.file_trust import reason_for_distrust
 from tests.cli.program import Service, environment
 from tests.cli.program import duly as run_duly
 from tests.stores.helpers import change, contents, without_privileges
@@ -108,7 +108,7 @@ def test_a_target_in_the_hands_of_others_is_used_with_a_warning(tmp_path: Path) 
     target.chmod(0o646)
     warned = run_duly("next", "--json", target, folder=tmp_path)
     assert warned.code == 0
-    assert "can be changed by every user (mode 0646), who can so run code as you" in warned.err
+    assert "can be changed by every user (mode 0646): others can run code as you" in warned.err
     assert warned.json["format"] == 1
     checks = 2
     if os.geteuid() == 0:
@@ -140,7 +140,7 @@ def test_a_store_in_the_hands_of_others_is_used_with_a_warning(tmp_path: Path, h
         service.send(signal.SIGTERM)
         outcome = service.end()
     assert outcome.code == 0, outcome.err
-    assert outcome.err.count(f"{expected}, who can so change what runs when") == 1
+    assert outcome.err.count(f"{expected}: others can change what runs, and when") == 1
     assert store.stat().st_mode == mode
     record("hostile, files", checks=2)
 
@@ -151,14 +151,14 @@ def test_a_file_is_in_good_hands_if_its_owner_is_who_asks_or_root(
     """What the warnings rest on, for every user: also where nobody may give files away."""
     file = tmp_path / "file"
     file.touch(0o600)
-    assert others_with_power_over(file) is None
+    assert reason_for_distrust(file) is None
     if os.geteuid() == 0:
         monkeypatch.setattr(os, "geteuid", lambda: 4242)
-        assert others_with_power_over(file) is None, "root can change everything anyway"
+        assert reason_for_distrust(file) is None, "root can change everything anyway"
         os.chown(file, 12345, -1)
     else:
         monkeypatch.setattr(os, "geteuid", lambda: 4242)
-    assert others_with_power_over(file) == f"is owned by another user (uid {file.stat().st_uid})"
+    assert reason_for_distrust(file) == f"is owned by another user (uid {file.stat().st_uid})"
 
 
 def test_a_store_of_someone_else_that_may_not_be_written_is_refused(tmp_path: Path) -> None:

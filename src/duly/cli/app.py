@@ -1,6 +1,6 @@
 """The command `duly`: finds and loads commands, and turns every failure into one message and an exit code.
 
-Completion of commands, options, values, tasks and zones, for bash (zsh and fish likewise):
+Completion of commands, options, values, tasks and zones, for bash (zsh and fish work alike):
 
     eval "$(_DULY_COMPLETE=bash_source duly)"
 """
@@ -33,7 +33,7 @@ COMMANDS: Final[dict[str, str]] = {
     "verify": "duly.cli.commands.verify:verify",
     "import": "duly.cli.commands.import_:import_",
 }
-"""Where each command is, in the order in which the help lists them; a module is imported when its command is used."""
+"""The place of each command, in the order of the help; a module is imported when its command is used."""
 
 
 class Commands(click.Group):
@@ -56,7 +56,7 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click does it, with a suggestion for what is mistyped."""
+        """Resolve a command as click does, with a suggestion for a mistyped one."""
         name = args[0]
         if not name.startswith("-") and name not in COMMANDS:
             close = difflib.get_close_matches(name, COMMANDS, n=1)
@@ -82,13 +82,13 @@ def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None
 )
 @click.pass_context
 def duly(ctx: click.Context) -> int:
-    """Declare tasks with POSIX cron expressions; duly runs them, durably.
+    """Run tasks on cron schedules, durably, and see what they do.
 
     \b
     Example:
       duly plan tasks.py --store state.db    # what would change?
-      duly run tasks.py --store state.db     # go
-      duly status --store state.db           # how is it?
+      duly run tasks.py --store state.db     # start the scheduler
+      duly status --store state.db           # is it healthy?
     """
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help(), err=True)
@@ -99,14 +99,14 @@ def duly(ctx: click.Context) -> int:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit."""
     for stream in (sys.stdout, sys.stderr):
-        # Names and errors hold what others wrote; a terminal that cannot show all of it is no reason to fail.
+        # Names and error texts come from elsewhere: a letter that the terminal cannot show must not raise.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
         code = _run(arguments)
         sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever read the output has enough of it; what is left in the buffer must not raise again at exit.
+        # The reader of the output is gone, as `head` is after ten lines; the rest of the buffer must not raise at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = Exit.NO
     sys.exit(code)

@@ -1,4 +1,4 @@
-"""Who else can change a file that this user is about to rely on."""
+"""Warns of files that other users can change, before they are relied on."""
 
 import os
 import stat
@@ -12,8 +12,8 @@ _ROOT: Final = 0
 _warned: set[str] = set()
 
 
-def others_with_power_over(path: str | Path) -> str | None:
-    """Why a file is in the hands of others: its owner is neither this user nor root, or everybody may write to it."""
+def reason_for_distrust(path: str | Path) -> str | None:
+    """Why other users can change a file: its owner is neither this user nor root, or every user may write to it."""
     try:
         found = os.stat(path)
     except OSError:
@@ -25,9 +25,9 @@ def others_with_power_over(path: str | Path) -> str | None:
     return None
 
 
-def warn_of_others(path: str | Path, consequence: str) -> None:
-    """Say once, on standard error, what others can do through a file. It is used all the same: root may mean to."""
-    why = others_with_power_over(path)
+def warn_of_other_users(path: str | Path, consequence: str) -> None:
+    """Warn once, on standard error, of what other users can do through a file; it is used anyway."""
+    why = reason_for_distrust(path)
     if why is not None and str(path) not in _warned:
         _warned.add(str(path))
-        note(f"{plain(path)} {why}, who can {consequence}", "warning", "bold yellow")
+        note(f"{plain(path)} {why}: {consequence}", "warning", "bold yellow")

@@ -1,4 +1,4 @@
-"""Notices that source files have changed, by looking at them now and then."""
+"""Watches source files for changes, four times a second."""
 
 import asyncio
 import os
@@ -13,7 +13,7 @@ _PERIOD: Final = MICROSECONDS // 4
 
 
 class Signature(NamedTuple):
-    """What differs when a file has been written or replaced."""
+    """Inode, size and time of a file: at least one differs when it has been written or replaced."""
 
     inode: int
     size: int
@@ -21,7 +21,7 @@ class Signature(NamedTuple):
 
 
 def signature(path: Path) -> Signature | None:
-    """The present signature of a file; None if there is none."""
+    """The present signature of a file; None if there is no such file."""
     try:
         status = os.stat(path)
     except OSError:
@@ -30,16 +30,16 @@ def signature(path: Path) -> Signature | None:
 
 
 async def pause(clock: Clock, microseconds: int) -> None:
-    """Let time pass. A clock sets the event it was given when the time has come, so each pause has its own."""
+    """Let time pass. The clock sets the event that it is given, so each pause has an event of its own."""
     await clock.sleep_until(clock.now() + microseconds, asyncio.Event())
 
 
 async def watch(
     clock: Clock, files: Callable[[], Mapping[Path, Signature | None]], changed: Callable[[Path], None]
 ) -> None:
-    """Call `changed` whenever a file differs from when it was loaded or last looked at, and has stood still since.
+    """Call `changed` whenever a file differs from its last known signature and was not written for a quarter second.
 
-    `files` are those to look at, as they were when they were loaded.
+    `files` returns the files to watch, with their signatures when they were loaded.
     """
     seen: dict[Path, Signature | None] = {}
     while True:
@@ -47,7 +47,7 @@ async def watch(
         await pause(clock, _PERIOD)
         for path, loaded in files().items():
             present = signature(path)
-            # Editors replace files: one that is missing for a moment has not changed yet, nor one being written.
+            # Editors replace files: one that is missing, or still being written, has not changed yet.
             if present is None or present != before.get(path, present):
                 continue
             if seen.setdefault(path, loaded) != present:

@@ -1,7 +1,7 @@
 """TARGET: from `module:attribute` or `path/to/file.py[:attribute]` to checked registrations.
 
-The attribute (`registrations` if none is named) is a list of (name, cron, callback, retry delay), or a function, also
-an async one, that returns such a list. Whatever is wrong with it ends the command with one message.
+The attribute (`registrations` if none is named) is a list of (name, cron, callback, retry delay), or a function, plain
+or async, that returns such a list. Anything wrong with it ends the command with one message.
 """
 
 import difflib
@@ -22,7 +22,7 @@ from types import ModuleType
 from typing import Any, Final, NoReturn
 
 from duly.cli import signals
-from duly.cli.file_trust import warn_of_others
+from duly.cli.file_trust import warn_of_other_users
 from duly.cli.file_watch import Signature, signature
 from duly.cli.output import Exit, Failure, fail, failure_of, reason_of
 from duly.core.registration import Registration, read_registrations
@@ -41,7 +41,7 @@ _DOTTED: Final = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What was named: a file or a module, and an attribute in it."""
+    """A file or a module, and an attribute in it."""
 
     text: str
     file: Path | None
@@ -51,7 +51,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A target's registrations: as they were declared, checked, and the source files they came from."""
+    """The registrations of a target, as declared and as checked, and the source files that they came from."""
 
     target: Target
     declared: Sequence[Any]
@@ -60,13 +60,13 @@ class Loaded:
 
 
 class TargetFailure(Failure):
-    """A target that raised, and the files in which it did: mending one of them may help."""
+    """A target raised; `files` are those in its traceback: fixing one of them may help."""
 
     files: frozenset[Path] = frozenset()
 
 
 def looks_like_target(text: str) -> bool:
-    """Whether text names a file or `module:attribute`, rather than being a cron expression."""
+    """Whether a text names a file or `module:attribute`, and is not a cron expression."""
     if any(blank in text for blank in " \t") and not os.path.exists(text):
         return False
     return text.endswith(".py") or ":" in text or os.path.exists(text)
@@ -103,10 +103,10 @@ def load_now(text: str) -> Loaded:
 
 
 async def load(target: Target, earlier: Loaded | None = None) -> Loaded:
-    """Import a target and get its checked registrations; `earlier` is what an import before gave.
+    """Import a target and check its registrations.
 
-    With `earlier`, what was imported then from the target's own folder is imported anew; if that fails, the modules
-    are as they were.
+    With `earlier`, the result of an import before, modules from the target's own folder are imported anew; if that
+    fails, the modules are as they were.
     """
     with _imports_of(target, earlier) as files:
         module = _import(target)
@@ -115,7 +115,7 @@ async def load(target: Target, earlier: Loaded | None = None) -> Loaded:
 
 
 def load_object(target: Target) -> Any:
-    """Import a target and get whatever its attribute is, for commands that read what other libraries keep there."""
+    """Import a target and return its attribute unchecked: the importers read objects of other libraries."""
     with _imports_of(target, None):
         return _attribute(target, _import(target))
 
@@ -141,7 +141,7 @@ def _import(target: Target) -> ModuleType:
     try:
         return importlib.import_module(target.module) if target.file is None else _import_file(target.file)
     except ModuleNotFoundError as error:
-        # Not found is TARGET itself, or a package around it; anything else is an import inside of it.
+        # Either TARGET itself is missing, or a package that it is in; any other name is an import inside it.
         if target.file is None and error.name and (target.module + ".").startswith(error.name + "."):
             beside = target.module.replace(".", os.sep) + ".py"
             hint = f"did you mean {beside}?" if os.path.isfile(beside) else f"looked in {os.getcwd()} and on sys.path"
@@ -152,8 +152,8 @@ def _import(target: Target) -> ModuleType:
 
 
 def _import_file(path: Path) -> ModuleType:
-    """Run a file as a module of its own; compiled here, because a cache by time stamps misses quick edits."""
-    warn_of_others(path, "so run code as you")
+    """Run a file as a module. It is compiled here: a bytecode cache, which compares time stamps, misses quick edits."""
+    warn_of_other_users(path, "others can run code as you")
     spec = importlib.util.spec_from_file_location(_FILE_MODULE, path)
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
@@ -164,7 +164,7 @@ def _import_file(path: Path) -> ModuleType:
 
 @contextmanager
 def _imports_of(target: Target, earlier: Loaded | None) -> Iterator[dict[Path, Signature | None]]:
-    """While a target is imported: its folder comes first on the path; yields what its source files will be found in."""
+    """Put the target's folder first on the path for an import inside; its source files are in the dict at the end."""
     root = target.file.parent if target.file is not None else Path.cwd()
     if str(root) not in sys.path:
         sys.path.insert(0, str(root))
@@ -196,7 +196,7 @@ _INSTALLED: Final = tuple(Path(sysconfig.get_path(kind)).resolve() for kind in (
 
 
 def _is_own(module: ModuleType, root: Path) -> bool:
-    """Whether a module is the target's own: below its folder, and not of an environment that lies there, too."""
+    """Whether a module is the target's own: below its folder, and not in a virtual environment there."""
     source = _source(module)
     if source is None or not source.is_relative_to(root.resolve()) or module.__name__.split(".")[0] == "duly":
         return False
@@ -214,7 +214,7 @@ def _similar_file(path: Path) -> str:
     except (FileNotFoundError, NotADirectoryError):
         return f"the folder {path.parent} does not exist"
     except OSError:
-        names = []  # it may be entered, and not listed
+        names = []  # the folder may be entered, and not listed
     close = difflib.get_close_matches(path.name, names, n=1)
     return f"did you mean {path.with_name(close[0])}?" if close else f"use {TARGET_HELP}"
 
@@ -243,7 +243,7 @@ async def _called(target: Target, function: Any, what: str) -> Any:
     except TypeError as cause:
         fail(f"{what}() cannot be called without arguments: {cause}", None, Exit.TARGET)
     except ValueError:
-        pass  # some callables of C have no signature to look at
+        pass  # some callables written in C have no signature
     try:
         value = function()
         return await value if inspect.isawaitable(value) else value
@@ -265,7 +265,7 @@ def _similar_attribute(owner: object, name: str) -> str:
     public = [each for each in vars(owner) if not each.startswith("_")] if hasattr(owner, "__dict__") else []
     close = difflib.get_close_matches(name, public, n=1, cutoff=0.5)
     if not close:
-        # Nothing is spelled alike: whatever has the shape of registrations may be meant.
+        # No name is similar: suggest an attribute that has the shape of registrations.
         close = [each for each in public if _has_the_shape(getattr(owner, each))][:1]
     if close:
         return f"did you mean {close[0]}?"
@@ -282,12 +282,12 @@ def _kind(value: object) -> str:
     return "None" if value is None else f"a value of type {type(value).__name__}"
 
 
-# --- its own traceback, once and shortened ---------------------------------------------------------------------------
+# --- the target's traceback, shortened -------------------------------------------------------------------------------
 
 
 def _fail_with_traceback(target: Target, what: str, error: BaseException) -> NoReturn:
-    said = "".join(traceback.format_exception_only(error)).strip().rsplit("\n", 1)[-1]
-    failure = TargetFailure(f"{target.text} {what}: {said}", None, Exit.TARGET, shortened_traceback(error))
+    reason = "".join(traceback.format_exception_only(error)).strip().rsplit("\n", 1)[-1]
+    failure = TargetFailure(f"{target.text} {what}: {reason}", None, Exit.TARGET, shortened_traceback(error))
     names = {frame.filename for frame in traceback.extract_tb(error.__traceback__)}
     names |= {error.filename} if isinstance(error, SyntaxError) and error.filename else set()
     root = (target.file.parent if target.file is not None else Path.cwd()).resolve()
@@ -296,7 +296,7 @@ def _fail_with_traceback(target: Target, what: str, error: BaseException) -> NoR
 
 
 def shortened_traceback(error: BaseException) -> str:
-    """The frames of a traceback that are not duly's and not the import machinery's, the last few of them."""
+    """The last few frames of a traceback, without those of duly and of the import machinery."""
     own = str(Path(__file__).parent.parent)
     frames = [
         frame
@@ -309,5 +309,5 @@ def shortened_traceback(error: BaseException) -> str:
     if left_out > 0:
         lines.insert(0, f"  … {left_out} more\n")
     if isinstance(error, SyntaxError):
-        lines += traceback.format_exception_only(error)[:-1]  # the place; the message stands above already
+        lines += traceback.format_exception_only(error)[:-1]  # the place; the message has been printed above it
     return "".join(lines).rstrip("\n")

@@ -21,7 +21,7 @@ DURATION_FORMS: Final = "90s, 5m, 1h30m, 2d"
 
 
 def now() -> Instant:
-    """The host's clock."""
+    """The time of the host's clock."""
     return Instant(SystemClock().now())
 
 
@@ -53,10 +53,10 @@ def parse_duration(text: str) -> timedelta:
 
 
 def parse_moment(text: str, zone: tzinfo, at: Instant) -> datetime:
-    """A moment as people write it, in a zone, as seen from `at`; raises ValueError.
+    """A moment as people write it, in a zone; `at` is now. Raises ValueError.
 
     A local time that occurs twice means its first occurrence; one that does not exist is read with the offset before
-    the gap, as Python does. Write an offset (`2024-10-27T02:30+01:00`) to say exactly which.
+    the gap, as in Python. An offset (`2024-10-27T02:30+01:00`) says exactly which is meant.
     """
     text = text.strip()
     here = as_datetime(at, zone)

@@ -1,4 +1,4 @@
-"""What a store means to people, as values: the command line and a dashboard show the same ones.
+"""What a store means to people, as values that the command line and a dashboard show.
 
 json_form     the one JSON form of every value, derived from its fields
 health        the situation of each task, what is owed, and whether that is healthy

@@ -12,7 +12,7 @@ from duly.core.fields import MONTHS, WEEKDAYS, spans
 from duly.insight.words import listed
 
 _TIMES_LISTED_MAX: Final = 6
-"""So many times of day are told one by one; more become hours and minutes."""
+"""Up to this many times of day are listed one by one; more become hours and minutes."""
 
 _LONGEST_MONTHS: Final = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
@@ -44,14 +44,14 @@ def _time_of_day(minutes: Sequence[int], hours: Sequence[int]) -> str:
     if len(minutes) == 1 and len(hours) < 24 and len(spans(hours)) == 1:
         return f"every hour from {hours[0]:02}:{minutes[0]:02} to {hours[-1]:02}:{minutes[0]:02}"
     if step := _even_step(minutes, 60):
-        told = f"every {step} minutes from minute {minutes[0]}"
+        minutes_text = f"every {step} minutes from minute {minutes[0]}"
     else:
-        told = f"at minute{'s' if len(minutes) > 1 else ''} {_numbers(minutes)}"
+        minutes_text = f"at minute{'s' if len(minutes) > 1 else ''} {_numbers(minutes)}"
     if len(hours) == 24:
-        return f"{told} of every hour"
+        return f"{minutes_text} of every hour"
     if step := _even_step(hours, 24):
-        return f"{told} of every {ordinal(step)} hour from {hours[0]:02}:00"
-    return f"{told} of the hour{'s' if len(hours) > 1 else ''} {_numbers(hours)}"
+        return f"{minutes_text} of every {ordinal(step)} hour from {hours[0]:02}:00"
+    return f"{minutes_text} of the hour{'s' if len(hours) > 1 else ''} {_numbers(hours)}"
 
 
 def _even_step(values: Sequence[int], circle: int) -> int | None:
@@ -90,7 +90,7 @@ def _day_numbers(days: Sequence[int]) -> str:
 
 
 def _shorter(days: Sequence[int], months: Sequence[int]) -> str:
-    """What is to be said where some of the months do not have some of the days."""
+    """A remark where some of the months do not have some of the days."""
     if all(day <= (28 if month == 2 else _LONGEST_MONTHS[month - 1]) for day in days for month in months):
         return ""
     if tuple(months) == (2,):
@@ -99,7 +99,7 @@ def _shorter(days: Sequence[int], months: Sequence[int]) -> str:
 
 
 def _weekdays(expression: CronExpression) -> str:
-    # The week is told from Monday on, so that a weekend stands together.
+    # The week begins on Monday here, so that Saturday and Sunday are neighbours.
     order = sorted((weekday - 1) % 7 for weekday in expression.weekdays)
     if all(last - first < 2 for first, last in spans(order)):
         return listed([WEEKDAYS[(place + 1) % 7] + "s" for place in order])

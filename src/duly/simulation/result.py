@@ -79,7 +79,7 @@ class Simulation:
 
 
 class Recorder:
-    """Hears the events of the scheduler, and keeps the starts."""
+    """Turns the events of the scheduler into starts."""
 
     def __init__(self, scenario: Scenario) -> None:
         self._scenario = scenario
@@ -94,8 +94,8 @@ class Recorder:
         self._latest: dict[str, int] = {}
         """Indices of the latest starts, by task."""
 
-    def hear(self, events: Sequence[Event]) -> None:
-        """Take note of events, in their order."""
+    def record(self, events: Sequence[Event]) -> None:
+        """Record events, in their order."""
         for event in events:
             match event:
                 case TaskRunStarted():

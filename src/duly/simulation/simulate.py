@@ -38,7 +38,7 @@ async def simulate(scenario: Scenario, progress: Progress = lambda _: None) -> S
             if when > instant_of(host.now):  # a stop that took its time may have overtaken it
                 await host.advance_to(as_datetime(min(when, scenario.last), scenario.zone))
             await act()
-            recorder.hear(host.events)
+            recorder.record(host.events)
             host.events.clear()  # a year of them need not be kept
     return recorder.result(program.notes)
 

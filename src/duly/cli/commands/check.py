@@ -16,10 +16,10 @@ from duly.text import plain
 @click.argument("expressions", metavar="EXPR...", nargs=-1, required=True)
 @json_option
 def check(expressions: tuple[str, ...], as_json: bool) -> int:
-    """Check cron expressions, and say what each one means.
+    """Check cron expressions, and show each one in words.
 
     An expression is one argument: quote it. For texts in other dialects of cron (steps, names, macros, Quartz), the
-    POSIX equivalent is shown, or why there is none.
+    POSIX equivalent is shown, or the reason why there is none.
 
     \b
     Example:

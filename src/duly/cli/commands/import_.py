@@ -1,4 +1,4 @@
-"""duly import: registrations for duly, from a crontab, from Celery's beat schedule, or from APScheduler's jobs."""
+"""`duly import`: registrations from a crontab, from Celery's beat schedule, or from APScheduler's jobs."""
 
 import pwd
 import sys
@@ -24,10 +24,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @click.group(name="import", no_args_is_help=False)
 def import_() -> None:
-    """Print registrations for duly from what you have today, with every difference named.
+    """Convert crontab, Celery beat or APScheduler to registrations.
 
-    The result is a Python file on standard output. Nothing is hidden: what means something else under duly stands as a
-    comment beside the registration, and what cannot be expressed is left out, with the reason.
+    The result is a Python file on standard output. Its comments say what will be different under duly; schedules that
+    duly cannot express are left out, with the reason.
 
     \b
     Example:
@@ -50,17 +50,21 @@ def _common(command: F) -> F:
         metavar="DURATION",
         default="5m",
         show_default=True,
-        help="The delay after which a failed run is tried again.",
+        help="Retry failed runs after this delay.",
     )
     return delayed(json_option(command))
 
 
 @import_.command(epilog="Exit code 0 if all was imported, 1 if anything was left out.")
 @click.argument("file", type=click.Path(path_type=Path, allow_dash=True))
-@click.option("--system/--user", default=None, help="Whether a user stands before each command; found out by default.")
+@click.option(
+    "--system/--user", default=None, help="Whether a user name precedes each command; the default is to find out."
+)
 @_common
 def crontab(file: Path, system: bool | None, tz: str | None, retry_delay: timedelta, as_json: bool) -> int:
-    """Import a crontab, of a user or of the system; - is standard input.
+    """Convert a crontab of a user or of the system.
+
+    FILE is a crontab, or - for standard input.
 
     \b
     Example:
@@ -85,7 +89,9 @@ def crontab(file: Path, system: bool | None, tz: str | None, retry_delay: timede
 @click.argument("target", shell_complete=complete_target)
 @_common
 def celery(target: str, tz: str | None, retry_delay: timedelta, as_json: bool) -> int:
-    """Import Celery's beat_schedule; TARGET is an application, or a beat_schedule itself.
+    """Convert Celery's beat_schedule.
+
+    TARGET is an application, or a beat_schedule itself.
 
     \b
     Example:
@@ -100,7 +106,9 @@ def celery(target: str, tz: str | None, retry_delay: timedelta, as_json: bool) -
 @click.argument("target", shell_complete=complete_target)
 @_common
 def apscheduler(target: str, tz: str | None, retry_delay: timedelta, as_json: bool) -> int:
-    """Import the jobs of an APScheduler 3; TARGET is a scheduler, or a function that returns one.
+    """Convert the jobs of an APScheduler 3.
+
+    TARGET is a scheduler, or a function that returns one.
 
     \b
     Example:

@@ -11,7 +11,7 @@ import click
 
 from duly.cli import signals
 from duly.cli.completion import complete_target
-from duly.cli.file_trust import warn_of_others
+from duly.cli.file_trust import warn_of_other_users
 from duly.cli.output import Exit, fail
 from duly.cli.service.events_log import EventsLog
 from duly.cli.service.program import Program
@@ -24,23 +24,26 @@ from duly.stores.sqlite import DEFAULT_HISTORY
 @click.command()
 @click.argument("target", shell_complete=complete_target)
 @store_option
-@click.option("--max-concurrency", type=click.IntRange(min=1), metavar="N", help="Callbacks under way at once.")
+@click.option("--max-concurrency", type=click.IntRange(min=1), metavar="N", help="Run at most N callbacks at once.")
 @click.option(
-    "--run-timeout", type=duration_argument, metavar="DURATION", help="Cancel a run after, say, 90s or 1h30m."
+    "--run-timeout",
+    type=duration_argument,
+    metavar="DURATION",
+    help="Cancel runs that take longer, such as 90s or 1h30m.",
 )
 @click.option(
     "--interrupted",
     type=click.Choice(["restart", "wait"]),
     default="restart",
     show_default=True,
-    help="A run that a crash cut short starts again at once, or waits for its next due minute.",
+    help="After a crash, start interrupted runs again at once, or wait for their next due minute.",
 )
 @click.option(
     "--on-mismatch",
     type=click.Choice(["override", "refuse"]),
     default="override",
     show_default=True,
-    help="When stored and declared tasks differ: the declaration wins, or nothing starts.",
+    help="If stored and declared tasks differ, let the declaration win, or refuse to start.",
 )
 @click.option(
     "--history",
@@ -48,21 +51,25 @@ from duly.stores.sqlite import DEFAULT_HISTORY
     default=DEFAULT_HISTORY,
     show_default=True,
     metavar="N",
-    help="Run records kept.",
+    help="Keep the records of the latest N runs.",
 )
-@click.option("--watch", is_flag=True, help="Load TARGET again when its file, or one it imports from there, changes.")
-@click.option("--trace", is_flag=True, help="Keep the formal trace of what happens in the store.")
 @click.option(
-    "--monitor", is_flag=True, help="Check the formal properties while running; exit code 1 if one was violated."
+    "--watch",
+    is_flag=True,
+    help="Load TARGET again whenever its file, or one that it imports from its folder, changes.",
+)
+@click.option("--trace", is_flag=True, help="Keep a formal trace in the store, for `duly verify`.")
+@click.option(
+    "--monitor", is_flag=True, help="Check the formal properties while running; exit with 1 if one was violated."
 )
 @click.option("--uvloop", is_flag=True, help='Use uvloop as the event loop (pip install "duly[uvloop]").')
 @click.option(
     "--log-format",
     type=click.Choice(["text", "json"]),
-    help="Default: text on a terminal, otherwise one JSON object a line.",
+    help="Log as text or as JSON lines; the default is text on a terminal, JSON otherwise.",
 )
-@click.option("--json", "as_json", is_flag=True, help="The same as --log-format json.")
-@click.option("-v", "--verbose", is_flag=True, help="Also log events of level DEBUG, such as every poll.")
+@click.option("--json", "as_json", is_flag=True, help="Short for --log-format json.")
+@click.option("-v", "--verbose", is_flag=True, help="Log events of level DEBUG as well, such as every poll.")
 def run(
     target: str,
     store: Path,
@@ -79,14 +86,14 @@ def run(
     as_json: bool,
     verbose: bool,
 ) -> int:
-    """Start the scheduler on the registrations of TARGET, and run until told to stop.
+    """Run the tasks of TARGET until told to stop.
 
     TARGET is module:attribute or path/to/file.py[:attribute] (default attribute: registrations): a list of (name,
-    cron, callback, retry delay), or a function, also an async one, that returns such a list.
+    cron, callback, retry delay), or a function, plain or async, that returns such a list.
 
-    SIGTERM and Ctrl-C stop gracefully: nothing starts any more, running callbacks end. A second one abandons them
-    (exit code 6); they are interrupted runs at the next start. SIGHUP loads TARGET again; if that fails, the old
-    registrations go on. Under systemd, Type=notify and WatchdogSec= work.
+    SIGTERM and Ctrl-C stop gracefully: nothing more starts, and running callbacks are waited for. A second one abandons
+    them (exit code 6); they are interrupted runs at the next start. SIGHUP loads TARGET again; if that fails, the old
+    registrations stay in force. Under systemd, Type=notify and WatchdogSec= work.
 
     \b
     Example:
@@ -94,7 +101,7 @@ def run(
       duly run myapp.jobs:nightly --store /var/lib/myapp/state.db --run-timeout 1h
     """
     if run_timeout is not None and run_timeout <= timedelta(0):
-        raise click.BadParameter("must be longer than nothing", param_hint="--run-timeout")
+        raise click.BadParameter("must be longer than zero", param_hint="--run-timeout")
     options: dict[str, Any] = {
         "max_concurrency": max_concurrency,
         "run_timeout": run_timeout,
@@ -106,7 +113,7 @@ def run(
     }
     form = "json" if as_json else log_format or ("text" if sys.stdout.isatty() else "json")
     parsed = parse_target(target)
-    warn_of_others(store, "so change what runs when")
+    warn_of_other_users(store, "others can change what runs, and when")
 
     async def serve() -> Exit:
         log = EventsLog(form, verbose=verbose)

@@ -1,4 +1,4 @@
-"""duly simulate: the real scheduler through days or years of simulated time, with stand-in callbacks."""
+"""`duly simulate`: the real scheduler through days or years of simulated time, with stand-in callbacks."""
 
 import difflib
 import fnmatch
@@ -38,23 +38,48 @@ _STYLES: Final = {"failure": "red", "interrupted": "magenta", "running": "dim"}
 
 @click.command(epilog=f"TARGET is {TARGET_HELP}. TASK may be a pattern such as 'mail-*' or '*'.")
 @click.argument("target", shell_complete=complete_target)
-@click.option("--from", "begin", metavar="TIME", required=True, help="Where the stretch begins: 2024-03-30T12:00")
-@click.option("--to", "end", metavar="TIME", required=True, help="Where it ends; that minute is not part of it.")
+@click.option(
+    "--from", "begin", metavar="TIME", required=True, help="Simulate from this time on, such as 2024-03-30T12:00."
+)
+@click.option(
+    "--to", "end", metavar="TIME", required=True, help="Simulate up to this time; its minute is not included."
+)
 @click.option(
     "--tz",
     metavar="ZONE",
     shell_complete=complete_zone,
-    help="In this zone, such as Europe/Berlin; the default is the host's.",
+    help="Simulate in this zone, such as Europe/Berlin; the default is the host's.",
 )
-@click.option("--down", metavar="FROM..TO", multiple=True, help="The scheduler is stopped, gracefully; repeatable.")
-@click.option("--crash-at", metavar="TIME", multiple=True, help="kill -9, and a new process at once; repeatable.")
-@click.option("--fail", "failing", metavar="TASK=RATE", multiple=True, help="Runs fail at this rate, 0 to 1 or 30%.")
-@click.option("--duration", metavar="TASK=SECONDS", multiple=True, help="Runs take this long: 90, 90s, 5m. Default 0.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Another seed, other failures.")
 @click.option(
-    "--limit", type=click.IntRange(0), default=_SHOWN_STARTS, show_default=True, help="Starts shown; 0 shows all."
+    "--down", metavar="FROM..TO", multiple=True, help="Stop the scheduler gracefully, and start it again; repeatable."
 )
-@click.option("--plot", type=click.Path(dir_okay=False, path_type=Path), help="Draw a picture: FILE.svg or FILE.png.")
+@click.option(
+    "--crash-at",
+    metavar="TIME",
+    multiple=True,
+    help="Kill the process (kill -9), and start another at once; repeatable.",
+)
+@click.option(
+    "--fail", "failing", metavar="TASK=RATE", multiple=True, help="Let runs fail at this rate: 0 to 1, or 30%."
+)
+@click.option(
+    "--duration", metavar="TASK=SECONDS", multiple=True, help="Let runs take this long: 90, 90s, 5m; the default is 0."
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Choose which runs fail.")
+@click.option(
+    "--limit",
+    type=click.IntRange(0),
+    default=_SHOWN_STARTS,
+    show_default=True,
+    metavar="N",
+    help="Show the first N starts; 0 shows all.",
+)
+@click.option(
+    "--plot",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Draw a picture, FILE.svg or FILE.png.",
+)
 @json_option
 def simulate(
     target: str,
@@ -70,10 +95,10 @@ def simulate(
     plot: Path | None,
     as_json: bool,
 ) -> int:
-    """Run the tasks of a TARGET through simulated time; their callbacks are not called.
+    """Simulate TARGET over days or years, with stand-in callbacks.
 
-    The scheduler is the real one, on a simulated clock, with a store of its own. Each callback is replaced by a
-    stand-in that takes the time and fails at the rate given here.
+    The scheduler is the real one, on a simulated clock and a store of its own. The callbacks of TARGET are not called:
+    stand-ins take their place, which last as long and fail as often as the options say.
 
     \b
     Example:

@@ -21,7 +21,7 @@ from duly.text import plain
 
 @click.group(name="trace", no_args_is_help=False)
 def trace() -> None:
-    """The formal trace that a scheduler keeps (run --trace).
+    """Export the formal trace that `duly run --trace` keeps.
 
     \b
     Example:
@@ -41,9 +41,9 @@ def trace() -> None:
 )
 @json_option
 def export(store: Path, output: Path | None, as_json: bool) -> int:
-    """Write the trace of STORE as JSON Lines: headers, events, seals (docs/formal.md).
+    """Write the trace of STORE as JSON Lines (docs/formal.md).
 
-    The store is read in one transaction, also while a scheduler runs on it, and does not change. FILE appears when it
+    The store is read in one transaction, even while a scheduler runs on it, and does not change. FILE appears when it
     is complete. The last segment is sealed as clean if a stop has completed, otherwise as open.
 
     \b

@@ -49,14 +49,15 @@ _EPILOG: Final = (
 @click.argument(
     "sources", nargs=-1, required=True, metavar="STORE|FILE...", type=click.Path(readable=False, allow_dash=True)
 )
-@click.option("--no-bounds", is_flag=True, help="Leave out R1, R2 and L2ᵇ, which speak of seconds: faster.")
-@click.option("--unsealed", is_flag=True, help="Judge what is there although the seal at the end is missing.")
+@click.option("--no-bounds", is_flag=True, help="Leave out R1, R2 and L2ᵇ, which bound times; this is faster.")
+@click.option("--unsealed", is_flag=True, help="Judge a trace even if the seal at its end is missing.")
 @json_option
 def verify(sources: tuple[str, ...], no_bounds: bool, unsealed: bool, as_json: bool) -> int:
-    """Hold a trace against every property: of a store, of a file, or of standard input (-).
+    """Check a trace against every formal property.
 
-    Several sources are one trace: its segments, in their order. A trace that is cut, edited, reordered or mixed with
-    another is refused with the line; there is no verdict on half a trace.
+    The trace is in a store, in files, or on standard input (-). Several sources are one trace: its segments, in their
+    order. A trace that is cut, edited, reordered or mixed with another is refused, with the line: half a trace cannot
+    be judged.
 
     \b
     Example:
@@ -135,7 +136,7 @@ def _no_seal(last: Input, line: int) -> Failure:
 
 
 def _find_witnesses(inputs: Sequence[Input], report: Report, start: RegisterSnapshot | None) -> dict[str, Witness]:
-    """The smallest sub-trace of the first violation of each property, in a second reading."""
+    """Find the smallest sub-trace of the first violation of each property, reading the trace a second time."""
     first = [each.first for each in report.verdicts.values() if each.first is not None]
     if not first:
         return {}
@@ -153,7 +154,7 @@ def _events(inputs: Sequence[Input]) -> Iterator[Event]:
 
 
 def _overall(report: Report) -> Value:
-    """The gravest verdict of all."""
+    """The worst verdict of all properties."""
     values = {verdict.value for verdict in report.verdicts.values()}
     order = (Value.VIOLATED, Value.PENDING, Value.HOLDING, Value.SATISFIED)
     return next(value for value in order if value in values)
@@ -202,7 +203,7 @@ def _what_was_read(report: Report) -> str:
 
 def _say_limits(inputs: Sequence[Input], report: Report) -> None:
     if report.first_segment > 1:
-        say("what came before its first segment is known by the registers in that segment's header", style="dim")
+        say("the state before its first segment is in the header of that segment", style="dim")
     if not report.sealed:
         note("the trace has no seal: lines may be missing at its end")
     if any(each.stored is not None and not each.stored.current for each in inputs):
@@ -223,7 +224,7 @@ def _show_violation(verdict: Verdict, shown: Witness | None) -> None:
         say(f"  the first of {verdict.violations:,}", style="dim")
     say(Text.assemble(("  registers before  ", "dim"), _registers(violation)))
     if shown is not None:
-        say("  smallest sub-trace" + ("" if shown.start is None else ", after what its registers tell"), style="dim")
+        say("  smallest sub-trace" + ("" if shown.start is None else ", after the state in its registers"), style="dim")
         for line in str(shown).splitlines():
             if not line.startswith("  ("):
                 say(plain(line))
@@ -267,7 +268,7 @@ def _conclusion(report: Report) -> Text:
 
 
 def _utc(at: Instant) -> str:
-    # The zone of a trace is that of its tasks, and may change within it; instants are told in none.
+    # In UTC: the zone may change within a trace.
     text = as_datetime(at, UTC).isoformat(timespec="milliseconds")
     return text.replace("+00:00", "Z")
 
