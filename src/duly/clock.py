@@ -1,21 +1,18 @@
-"""Time: the `Clock` protocol, the system's clock, and turns on the event loop.
+"""Time: the `Clock` protocol, and the system's clock.
 
-Only this module reads the time or waits for it. All others are given a clock, so that a test, a simulation or a
-replay can pass its own.
+Only this module reads the time or waits for an instant. All others are given a clock, so that a test, a simulation or
+a replay can pass its own.
 """
 
 import asyncio
 import time
 from datetime import tzinfo
-from typing import Final, Protocol, TypeVar, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import tzlocal
 
 from duly.core.moments import MICROSECONDS
-from duly.core.steps import Steps
 from duly.errors import DulyError
-
-T = TypeVar("T")
 
 
 @runtime_checkable
@@ -74,7 +71,7 @@ class SystemClock:
 async def doze(seconds: float, wake: asyncio.Event) -> None:
     """Return after `seconds` of the event loop's own time, or as soon as `wake` is set."""
     if wake.is_set() or seconds <= 0:
-        await breathe()
+        await asyncio.sleep(0)
         return
     # Not asyncio.timeout(): it wakes its task by cancelling it, and the engine takes a cancelled task to mean that
     # the event loop is being torn down.
@@ -83,42 +80,3 @@ async def doze(seconds: float, wake: asyncio.Event) -> None:
         await wake.wait()
     finally:
         timer.cancel()
-
-
-SHORTEST_SLEEP_SECONDS: Final = 1e-6
-"""As short as the system can: a few dozen microseconds."""
-
-SLICE_SECONDS: Final = 0.005
-"""How long the scheduler keeps the event loop to itself before it lets others work."""
-
-
-async def breathe() -> None:
-    """Let everything else on the event loop have its turn."""
-    await asyncio.sleep(0)
-
-
-def give_way() -> None:
-    """Let another thread have the interpreter, in the middle of a burst.
-
-    Each time the event loop looks for I/O it lets go of the interpreter's lock and has it again before a thread that
-    waits for it can wake up; and each time that thread starts to wait anew. Only a moment of real sleep hands it over.
-    """
-    time.sleep(SHORTEST_SLEEP_SECONDS)
-
-
-async def in_slices(clock: Clock, steps: Steps[T], *, steps_between_clock_reads: int = 1) -> T:
-    """Go through short steps, let others run after every slice of time, and return the result of the steps.
-
-    Work that yields after every single task reads the clock more rarely: reading it takes longer than such a step.
-    """
-    begun = clock.elapsed()
-    try:
-        while True:
-            for _ in range(steps_between_clock_reads):
-                next(steps)
-            if clock.elapsed() - begun > SLICE_SECONDS:
-                await breathe()
-                begun = clock.elapsed()
-    except StopIteration as end:
-        result: T = end.value
-        return result

@@ -6,7 +6,7 @@ import contextvars
 import os
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final, Protocol, TypeVar
 
 T = TypeVar("T")
@@ -23,7 +23,7 @@ class Threads(Protocol):
     size: int
     """How many calls can run at once."""
 
-    async def run(self, call: Callable[[], T]) -> T:
+    def run(self, call: Callable[[], T]) -> Awaitable[T]:
         """Run a call in the caller's context, away from the event loop; calls begin in the order in which they come."""
         ...
 
@@ -49,8 +49,8 @@ class DaemonThreads:
         self._threads: list[threading.Thread] = []
         self._under_way = 0
 
-    async def run(self, call: Callable[[], T]) -> T:
-        """Run a call in one of the threads, and hand its result, or what it raised, to the event loop."""
+    def run(self, call: Callable[[], T]) -> "asyncio.Future[T]":
+        """Run a call in one of the threads; its result, or what it raised, comes back to the event loop."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
         context = contextvars.copy_context()
@@ -63,16 +63,13 @@ class DaemonThreads:
             except BaseException as raised:  # SystemExit and KeyboardInterrupt too: they end a call, not a thread
                 error = raised
             with contextlib.suppress(RuntimeError):  # the event loop is closed: nothing waits for the answer
-                loop.call_soon_threadsafe(_settle, answer, result, error)
+                loop.call_soon_threadsafe(self._settle, answer, result, error)
 
         self._under_way += 1
         if len(self._threads) < min(self._under_way, self.size):
             self._start_one()
         self._calls.put(perform)
-        try:
-            return await answer
-        finally:
-            self._under_way -= 1
+        return answer
 
     def close(self, last: Callable[[], object] | None = None, *, wait: bool = True) -> None:
         """End every thread; if none was ever started, run `last` here. Later calls start new threads."""
@@ -86,6 +83,20 @@ class DaemonThreads:
             calls.put(None)
         for thread in threads if wait else ():
             thread.join(timeout=_JOIN_SECONDS)
+
+    def _settle(self, answer: "asyncio.Future[Any]", result: object, error: BaseException | None) -> None:
+        self._under_way -= 1
+        if answer.done():
+            return  # its caller was cancelled
+        if isinstance(error, StopIteration):
+            # A future cannot carry it: awaiting code would take it for its own end.
+            wrapped = RuntimeError("callback raised StopIteration")
+            wrapped.__cause__ = error
+            error = wrapped
+        if error is not None:
+            answer.set_exception(error)
+        else:
+            answer.set_result(result)
 
     def _start_one(self) -> None:
         name = self._name if self.size == 1 else f"{self._name}-{len(self._threads)}"
@@ -119,17 +130,3 @@ def default_threads() -> int:
 def _serve(calls: _Queue) -> None:
     while (perform := calls.get()) is not None:
         perform()
-
-
-def _settle(answer: "asyncio.Future[T]", result: T, error: BaseException | None) -> None:
-    if answer.done():
-        return
-    if isinstance(error, StopIteration):
-        # A future cannot carry it: awaiting code would take it for its own end.
-        wrapped = RuntimeError("callback raised StopIteration")
-        wrapped.__cause__ = error
-        error = wrapped
-    if error is not None:
-        answer.set_exception(error)
-    else:
-        answer.set_result(result)

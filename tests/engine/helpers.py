@@ -1,9 +1,11 @@
-"""What the tests of events and of their sinks share: registrations and the work behind them."""
+"""What tests of the engine share: registrations, the work behind them, and the engine of a scheduler."""
 
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Final
 
+import duly
+from duly.engine.engine import Engine
 from duly.testing import SimulatedHost
 
 EVERY_MINUTE: Final = "* * * * *"
@@ -35,3 +37,10 @@ def registration(
 ) -> Registration:
     """A registration in which only what matters needs to be named."""
     return (name, cron, callback, delay)
+
+
+def engine_of(scheduler: duly.Scheduler) -> Engine:
+    """The engine of a scheduler that runs."""
+    engine = scheduler._lifecycle.engine
+    assert engine is not None
+    return engine

@@ -1,4 +1,4 @@
-"""The system's clock, and the one way to let others work."""
+"""The system's clock."""
 
 import asyncio
 import os
@@ -12,8 +12,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 import duly
-from duly.clock import SLICE_SECONDS, Clock, SystemClock, breathe, in_slices
-from duly.core.steps import Steps
+from duly.clock import Clock, SystemClock
 from duly.errors import DulyError
 from tests.spec.helpers import ManualClock
 
@@ -113,7 +112,7 @@ async def test_a_wait_ends_as_soon_as_it_is_woken() -> None:
     """Clock protocol: or as soon as `wake` is set."""
     clock, wake = SystemClock(), asyncio.Event()
     waiting = asyncio.create_task(clock.sleep_until(clock.now() + LONG, wake))
-    await breathe()
+    await asyncio.sleep(0)
     assert not waiting.done()
     wake.set()
     await asyncio.wait_for(waiting, 30)
@@ -147,7 +146,7 @@ async def test_a_wait_leaves_no_timer_behind(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(loop, "call_later", call_later)
     clock, wake = SystemClock(), asyncio.Event()
     waiting = asyncio.create_task(clock.sleep_until(clock.now() + LONG, wake))
-    await breathe()
+    await asyncio.sleep(0)
     wake.set()
     await waiting
     (timer,) = timers
@@ -158,75 +157,8 @@ async def test_a_wait_can_be_cancelled() -> None:
     """SPEC 3.11: the loop is being torn down."""
     clock, wake = SystemClock(), asyncio.Event()
     waiting = asyncio.create_task(clock.sleep_until(clock.now() + LONG, wake))
-    await breathe()
+    await asyncio.sleep(0)
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
     assert not wake.is_set()
-
-
-# --- letting others work ---------------------------------------------------------------------------------------------
-
-
-class Neighbour:
-    """Something else on the event loop, that counts how often it has its turn."""
-
-    def __init__(self) -> None:
-        self.turns = 0
-        self._task = asyncio.create_task(self._work())
-
-    async def _work(self) -> None:
-        while True:
-            await asyncio.sleep(0)
-            self.turns += 1
-
-    async def leave(self) -> None:
-        self._task.cancel()
-        await asyncio.wait([self._task])
-
-
-@pytest.mark.parametrize(
-    ("steps", "seconds_each", "least", "most"),
-    [
-        (10_000, 0.0, 0, 0),  # quick steps: others wait
-        (10_000, SLICE_SECONDS / 1_000, 5, 10),
-        (640, SLICE_SECONDS / 10, 9, 10),  # asked every 64 steps
-        (640, 1.0, 9, 10),
-        (0, 1.0, 0, 0),
-    ],
-)
-async def test_many_steps_are_gone_through_in_slices(steps: int, seconds_each: float, least: int, most: int) -> None:
-    """Architecture: slices of at most 10 ms, yielding between them."""
-    clock, neighbour = ManualClock(), Neighbour()
-    await breathe()
-    taken: list[int] = []
-
-    def work() -> Steps[str]:
-        for n in range(steps):
-            clock.advance(seconds_each)
-            taken.append(n)
-            yield
-        return "done"
-
-    before = neighbour.turns
-    result = await in_slices(clock, work(), steps_between_clock_reads=64)
-    assert least <= neighbour.turns - before <= most
-    assert taken == list(range(steps))
-    assert result == "done"
-    await neighbour.leave()
-
-
-async def test_an_error_in_a_step_comes_through() -> None:
-    """SPEC 1.4: the first failure is raised."""
-
-    def work() -> Steps[None]:
-        yield
-        raise KeyError("second")
-
-    with pytest.raises(KeyError):
-        await in_slices(ManualClock(), work())
-
-
-def test_slices_are_short() -> None:
-    """Architecture: at most 10 ms."""
-    assert 0 < SLICE_SECONDS <= 0.010

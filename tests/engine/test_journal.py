@@ -17,8 +17,13 @@ from duly.core.resolution import resolve
 from duly.core.steps import finish
 from duly.core.task import Change, Correction, End, Grounds, Owed, Running, Start, Task, fail, grounds_for, succeed
 from duly.engine import journal as journal_module
+from duly.engine.gate import Gate
+from duly.engine.host import Host
 from duly.engine.journal import Granted, Journal
-from duly.engine.sink import Sink
+from duly.engine.options import Options
+from duly.engine.outbox import Outbox
+from duly.engine.setup import Setup
+from duly.engine.traffic import Traffic
 from duly.errors import StoreError
 from duly.events import Event, StoreFault, StoreRecovered
 from duly.stores import SqliteStore
@@ -82,18 +87,18 @@ class Bench:
         self.clock = clock
         self.events: list[Event] = []
         self.ended: list[list[str]] = []
-        self.may_start = True
-        self.more_starts = False
+        self.gate = Gate(open_stops=0)
+        self.traffic = Traffic()
         self.defect: Exception | None = None
-        self.journal = Journal(
-            disk,
-            clock,
-            Sink(clock, self.events.append),
-            first_number=100,
-            starts_allowed=lambda: self.may_start,
-            ended=self.end,
-            starts_follow=lambda: self.more_starts,
-        )
+        setup = Setup(Options(), Host(clock), disk, Outbox(clock, self.events.append))
+        self.journal = Journal(setup, self.gate, self.traffic, first_number=100)
+
+    def record(self, end: End) -> None:
+        """A callback is over."""
+        if end.error is None:
+            self.journal.succeeded(end.task, end.run, end.grounds, end.at)
+        else:
+            self.journal.failed(end)
 
     async def end(self, ends: Ends) -> None:
         if self.defect is not None:
@@ -144,7 +149,7 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
     resolution = finish(resolve(declared, {}, now=now, zone=UTC, new_generations=lambda: next(numbers)))
     await disk.replace(Replacement(resolution, None, "UTC", now), persisted.next_number)
     bench = Bench(path, resolution.added, disk, clock)
-    writer = asyncio.create_task(bench.journal.run())
+    writer = asyncio.create_task(bench.journal.run(bench.end))
     yield bench
     writer.cancel()
     with suppress(asyncio.CancelledError):
@@ -158,7 +163,7 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
 async def test_a_start_is_granted_when_it_is_durable(bench: Bench) -> None:
     """SPEC 3.9: a start is durable before its callback begins."""
     bench.disk.ready.clear()
-    answer = bench.journal.submit(Starts([bench.start(0, 1)]))
+    answer = bench.journal.commit(Starts([bench.start(0, 1)]))
     await settle()
     assert not answer.done()
     assert bench.running() == set()
@@ -174,12 +179,12 @@ async def test_what_arrives_during_a_write_forms_the_next_batch(bench: Bench) ->
     first = await bench.journal.commit(Starts([bench.start(0, 1), bench.start(1, 2)]))
     assert first is not None
     bench.disk.ready.clear()
-    second = bench.journal.submit(Starts([bench.start(2, 3)]))
+    second = bench.journal.commit(Starts([bench.start(2, 3)]))
     await settle()
     for start in first.singles():
-        bench.journal.record(bench.finish(start))
-    third = bench.journal.submit(Starts([bench.start(3, 4)]))
-    fourth = bench.journal.submit(Starts([bench.start(4, 5), bench.start(5, 6)]))
+        bench.record(bench.finish(start))
+    third = bench.journal.commit(Starts([bench.start(3, 4)]))
+    fourth = bench.journal.commit(Starts([bench.start(4, 5), bench.start(5, 6)]))
     await settle()
     bench.disk.ready.set()
     await asyncio.gather(second, third, fourth)
@@ -198,11 +203,11 @@ async def test_ends_come_before_starts_in_a_batch(bench: Bench) -> None:
     granted = await bench.journal.commit(Starts([bench.start(0, 1)]))
     assert granted is not None
     bench.disk.ready.clear()
-    other = bench.journal.submit(Starts([bench.start(1, 2)]))
+    other = bench.journal.commit(Starts([bench.start(1, 2)]))
     await settle()
     ending = bench.finish(next(granted.singles()))
-    again = bench.journal.submit(Starts([bench.start(0, 3)]))
-    bench.journal.record(ending)
+    again = bench.journal.commit(Starts([bench.start(0, 3)]))
+    bench.record(ending)
     bench.disk.ready.set()
     await asyncio.gather(other, again)
     assert bench.batches()[-1] == ["end t0", "start t0"]
@@ -215,8 +220,8 @@ async def test_ends_are_told_once_they_are_durable_with_what_they_came_to(bench:
     assert granted is not None
     bench.clock.advance(2)
     first, second = granted.singles()
-    bench.journal.record(bench.finish(first))
-    bench.journal.record(bench.finish(second, error="it broke"))
+    bench.record(bench.finish(first))
+    bench.record(bench.finish(second, error="it broke"))
     await settle()
     assert bench.ended == [["t0", "t1"]]
     failed = stored(bench.path, "t1")
@@ -241,16 +246,16 @@ async def test_ends_of_a_burst_are_written_with_the_starts_that_follow(
     monkeypatch.setattr(journal_module, "GATHERING_SECONDS_MAX", 600.0)
     granted = await bench.journal.commit(Starts([bench.start(n, n + 1) for n in range(4)]))
     assert granted is not None
-    bench.more_starts = True
+    bench.traffic.starts_follow = True
     for start in list(granted.singles())[:2]:
-        bench.journal.record(bench.finish(start))
+        bench.record(bench.finish(start))
     await settle()
     assert bench.ended == []
     await bench.journal.commit(Starts([bench.start(4, 5)]))
     assert bench.batches()[1:] == [["end t0", "end t1", "start t4"]]
     monkeypatch.setattr(journal_module, "GATHERING_SECONDS_MAX", 0.0)
     for start in list(granted.singles())[2:]:
-        bench.journal.record(bench.finish(start))
+        bench.record(bench.finish(start))
     await settle()
     assert bench.ended == [["t0", "t1"], ["t2", "t3"]]
 
@@ -261,7 +266,7 @@ async def test_a_batch_is_bounded(bench: Bench, monkeypatch: pytest.MonkeyPatch)
     granted = await bench.journal.commit(Starts([bench.start(n, n + 1) for n in range(5)]))
     assert granted is not None
     for start in granted.singles():
-        bench.journal.record(bench.finish(start))
+        bench.record(bench.finish(start))
     await settle()
     assert bench.ended == [["t0", "t1"], ["t2", "t3"], ["t4"]]
     assert bench.running() == set()
@@ -274,14 +279,15 @@ async def test_the_journal_is_busy_until_all_is_written_and_told(bench: Bench) -
     assert granted is not None
     assert not bench.journal.busy
     bench.disk.ready.clear()
-    bench.journal.drained.clear()
-    bench.journal.record(bench.finish(next(granted.singles())))
+    bench.record(bench.finish(next(granted.singles())))
     assert bench.journal.busy
     await settle()
     assert bench.journal.busy
-    assert not bench.journal.drained.is_set()
+    progress = asyncio.create_task(bench.journal.progress(bench.clock.elapsed() + 60))
+    await settle()
+    assert not progress.done()
     bench.disk.ready.set()
-    await asyncio.wait_for(bench.journal.drained.wait(), 10)
+    assert await asyncio.wait_for(progress, 10)
     assert not bench.journal.busy
     assert bench.ended == [["t0"]]
 
@@ -297,10 +303,9 @@ async def test_a_start_that_the_store_refuses_is_not_granted(bench: Bench) -> No
 async def test_a_caller_that_is_gone_does_not_disturb_the_journal(bench: Bench) -> None:
     """SPEC 4.3: what has begun is written, whoever waits for it."""
     bench.disk.ready.clear()
-    caller = asyncio.create_task(bench.journal.commit(Starts([bench.start(0, 1)])))
+    answer = bench.journal.commit(Starts([bench.start(0, 1)]))
     await settle()
-    caller.cancel()
-    await asyncio.wait([caller])
+    answer.cancel()
     bench.disk.ready.set()
     assert await bench.journal.commit(Starts([bench.start(1, 2)])) is not None
     assert bench.running() == {"t0", "t1"}
@@ -313,7 +318,7 @@ async def test_a_defect_in_what_follows_an_end_does_not_end_the_journal(
     granted = await bench.journal.commit(Starts([bench.start(0, 1)]))
     assert granted is not None
     bench.defect = ZeroDivisionError("a defect of ours")
-    bench.journal.record(bench.finish(next(granted.singles())))
+    bench.record(bench.finish(next(granted.singles())))
     await settle()
     bench.defect = None
     assert [record.levelname for record in caplog.records] == ["ERROR"]
@@ -330,7 +335,7 @@ async def test_a_failed_write_is_repeated_under_its_own_number(bench: Bench, fau
     granted = await bench.journal.commit(Starts([bench.start(0, 1)]))
     assert granted is not None
     bench.disk.faults = [fault, fault]
-    bench.journal.record(bench.finish(next(granted.singles()), error="it broke"))
+    bench.record(bench.finish(next(granted.singles()), error="it broke"))
     await settle()
     assert bench.ended == []
     assert isinstance(bench.journal.fault, StoreError)
@@ -348,7 +353,7 @@ async def test_a_failed_write_is_repeated_under_its_own_number(bench: Bench, fau
 async def test_a_fault_is_told_once_and_so_is_its_end(bench: Bench) -> None:
     """StoreFault, StoreRecovered; however often it was tried in between."""
     bench.disk.faults = ["before"] * 4
-    answer = bench.journal.submit(Starts([bench.start(0, 1)]))
+    answer = bench.journal.commit(Starts([bench.start(0, 1)]))
     for _ in range(6):
         await settle()
         bench.clock.advance(10)
@@ -364,9 +369,9 @@ async def test_a_fault_is_told_once_and_so_is_its_end(bench: Bench) -> None:
 async def test_what_arrives_during_a_fault_waits_and_is_written_after_it(bench: Bench) -> None:
     """SPEC 4.6: delays what waits for it, loses nothing, and keeps the order."""
     bench.disk.faults = ["before"]
-    first = bench.journal.submit(Starts([bench.start(0, 1)]))
+    first = bench.journal.commit(Starts([bench.start(0, 1)]))
     await settle()
-    second = bench.journal.submit(Starts([bench.start(1, 2)]))
+    second = bench.journal.commit(Starts([bench.start(1, 2)]))
     await settle()
     assert not first.done()
     assert len(bench.disk.attempts) == 1
@@ -379,7 +384,7 @@ async def test_the_backoff_doubles_up_to_half_a_minute(bench: Bench) -> None:
     """SPEC 4.6: retried with backoff, and not before it is over."""
     waits = [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30, 30, 30]
     bench.disk.faults = ["before"] * len(waits)
-    answer = bench.journal.submit(Starts([bench.start(0, 1)]))
+    answer = bench.journal.commit(Starts([bench.start(0, 1)]))
     await settle()
     for attempts, wait in enumerate(waits, 1):
         assert len(bench.disk.attempts) == attempts
@@ -397,7 +402,7 @@ async def test_a_stop_hurries_the_journal(bench: Bench) -> None:
     granted = await bench.journal.commit(Starts([bench.start(0, 1)]))
     assert granted is not None
     bench.disk.faults = ["before"] * 9
-    bench.journal.record(bench.finish(next(granted.singles())))
+    bench.record(bench.finish(next(granted.singles())))
     for _ in range(8):
         await settle()
         bench.clock.advance(bench.clock.waits[-1])
@@ -407,7 +412,7 @@ async def test_a_stop_hurries_the_journal(bench: Bench) -> None:
     await settle()
     assert bench.ended == [["t0"]], "not after 25.6 seconds, but now"
     bench.disk.faults = ["before"] * 6
-    answer = bench.journal.submit(Starts([bench.start(1, 2)]))
+    answer = bench.journal.commit(Starts([bench.start(1, 2)]))
     tries = len(bench.clock.waits)
     while not answer.done():
         await settle()
@@ -421,10 +426,10 @@ async def test_a_stop_hurries_the_journal(bench: Bench) -> None:
 async def test_a_start_is_withdrawn_if_a_stop_comes_before_its_commit_begins(bench: Bench) -> None:
     """SPEC 4.3: nothing starts after it was called."""
     bench.disk.ready.clear()
-    begun = bench.journal.submit(Starts([bench.start(0, 1)]))
+    begun = bench.journal.commit(Starts([bench.start(0, 1)]))
     await settle()
-    waiting = bench.journal.submit(Starts([bench.start(1, 2)]))
-    bench.may_start = False
+    waiting = bench.journal.commit(Starts([bench.start(1, 2)]))
+    bench.gate.count_stops(1)
     bench.disk.ready.set()
     answers: list[Granted] = [await begun, await waiting]
     assert [None if each is None else each.count for each in answers] == [1, None]
@@ -435,9 +440,9 @@ async def test_a_start_is_withdrawn_if_a_stop_comes_before_its_commit_begins(ben
 async def test_a_start_whose_commit_had_begun_is_granted_also_after_a_fault(bench: Bench) -> None:
     """SPEC 4.3: it may still enter its callback, counts as running, and stop waits for it."""
     bench.disk.faults = ["after"]
-    begun = bench.journal.submit(Starts([bench.start(0, 1)]))
+    begun = bench.journal.commit(Starts([bench.start(0, 1)]))
     await settle()
-    bench.may_start = False
+    bench.gate.count_stops(1)
     bench.clock.advance(0.1)
     granted = await begun
     assert granted is not None
@@ -448,11 +453,11 @@ async def test_ends_and_corrections_are_written_during_a_stop(bench: Bench) -> N
     """SPEC 4.3: all running callbacks, whose ends are recorded; SPEC 2.5: a correction is no start."""
     granted = await bench.journal.commit(Starts([bench.start(0, 1)]))
     assert granted is not None
-    bench.may_start = False
+    bench.gate.count_stops(1)
     now = Instant(bench.clock.now() - 86_400_000_000)
-    bench.journal.record(bench.finish(next(granted.singles())))
-    correction = bench.journal.submit(Correction(now, Minute(now // 60_000_000 * 60)))
-    refused = bench.journal.submit(Starts([bench.start(1, 2)]))
+    bench.record(bench.finish(next(granted.singles())))
+    correction = bench.journal.commit(Correction(now, Minute(now // 60_000_000 * 60)))
+    refused = bench.journal.commit(Starts([bench.start(1, 2)]))
     granted = await correction
     assert granted is not None
     assert granted.count == 0
@@ -465,7 +470,7 @@ async def test_ends_and_corrections_are_written_during_a_stop(bench: Bench) -> N
 
 async def test_a_batch_of_nothing_but_withdrawn_starts_is_not_written(bench: Bench) -> None:
     """SPEC 4.3: a stop leaves no trace of what never began."""
-    bench.may_start = False
+    bench.gate.count_stops(1)
     assert await bench.journal.commit(Starts([bench.start(0, 1)])) is None
     await settle()
     assert bench.disk.attempts == []

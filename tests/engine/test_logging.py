@@ -283,7 +283,7 @@ def test_a_name_in_log_text_can_be_read_back() -> None:
     # Surrogates never get this far (SPEC 1.4).
     @given(st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from('\\" \n\x1b='), min_size=1))
     def check(name: str) -> None:
-        from duly.engine.sink import readable
+        from duly.engine.outbox import readable
 
         message = readable("TaskPreserved", {"taskName": name})
         assert message.isprintable()
@@ -615,22 +615,22 @@ async def test_everything_is_told_before_initialize_and_stop_return() -> None:
     assert told[-1].name == "SchedulerStopped"
 
 
-async def test_an_interrupt_from_the_keyboard_does_not_silence_the_sink(ear: Ear) -> None:
+async def test_an_interrupt_from_the_keyboard_does_not_silence_the_outbox(ear: Ear) -> None:
     """SPEC 3.11: a KeyboardInterrupt goes through, wherever it strikes; the events after it are delivered."""
-    from duly.engine.sink import Sink
+    from duly.engine.outbox import Outbox
 
     told: list[Event] = []
 
     def on_event(event: Event) -> None:
         told.append(event)
         if isinstance(event, events.SchedulerStopRequested):
-            sink.emit(events.PollingStopped())  # something waits behind it
+            outbox.emit(events.PollingStopped())  # something waits behind it
             raise KeyboardInterrupt
 
-    sink = Sink(SystemClock(), on_event)
+    outbox = Outbox(SystemClock(), on_event)
     with pytest.raises(KeyboardInterrupt):
-        sink.emit(events.SchedulerStopRequested())
-    sink.emit(events.SchedulerStopped())
+        outbox.emit(events.SchedulerStopRequested())
+    outbox.emit(events.SchedulerStopped())
     assert [event.name for event in told] == ["SchedulerStopRequested", "PollingStopped", "SchedulerStopped"]
 
 

@@ -5,7 +5,7 @@ import asyncio
 from duly.core.moments import Instant, Minute
 from duly.core.registration import RunsOn
 from duly.core.task import AwaitingRun, Owed, grounds_for
-from duly.engine.runs import Run, inside, run_around
+from duly.engine.runner import Run, inside, run_around
 from duly.threads import DaemonThreads
 from tests.core.helpers import at, minute, task
 

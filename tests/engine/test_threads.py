@@ -103,7 +103,7 @@ async def test_as_many_threads_as_callbacks_at_once(pool: DaemonThreads) -> None
 async def test_the_event_loop_goes_on_while_a_callback_blocks(pool: DaemonThreads) -> None:
     """SPEC 1.3: blocking code cannot stall the scheduler."""
     release = threading.Event()
-    blocked = asyncio.create_task(pool.run(lambda: release.wait(30)))
+    blocked = asyncio.ensure_future(pool.run(lambda: release.wait(30)))
     for _ in range(100):
         await asyncio.sleep(0)
     assert not blocked.done()
@@ -135,7 +135,7 @@ async def test_a_pool_that_was_never_used_has_no_threads() -> None:
 async def test_closing_does_not_wait_for_a_callback_that_never_returns() -> None:
     """SPEC 3.11: torn down without stop, the process still exits without hanging."""
     pool, release = DaemonThreads(2, "duly-run"), threading.Event()
-    blocked = asyncio.create_task(pool.run(lambda: release.wait(30)))
+    blocked = asyncio.ensure_future(pool.run(lambda: release.wait(30)))
     await asyncio.sleep(0)
     (thread,) = workers()
     pool.close(wait=False)
@@ -149,7 +149,7 @@ async def test_closing_does_not_wait_for_a_callback_that_never_returns() -> None
 async def test_a_callback_that_returns_after_its_caller_is_gone_disturbs_nobody(pool: DaemonThreads) -> None:
     """SPEC 3.10: a thread cannot be cancelled; what it comes to is then nobody's."""
     release = threading.Event()
-    gone = asyncio.create_task(pool.run(lambda: release.wait(30)))
+    gone = asyncio.ensure_future(pool.run(lambda: release.wait(30)))
     await asyncio.sleep(0)
     gone.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -163,10 +163,10 @@ def test_a_callback_that_returns_after_the_loop_is_gone_disturbs_nobody(monkeypa
     complaints: list[Any] = []
     monkeypatch.setattr(threading, "excepthook", complaints.append)
     pool, release, threads = DaemonThreads(1, "duly-run"), threading.Event(), set[threading.Thread]()
-    runs: list[asyncio.Task[Any]] = []
+    runs: list[asyncio.Future[Any]] = []
 
     async def torn_down() -> None:
-        runs.append(asyncio.create_task(pool.run(lambda: release.wait(30))))
+        runs.append(asyncio.ensure_future(pool.run(lambda: release.wait(30))))
         await asyncio.sleep(0)
         threads.update(workers())
 
@@ -220,8 +220,8 @@ async def test_the_last_call_runs_after_all_earlier_ones() -> None:
     """Store port, abandon: what is being written now still completes, then everything is released."""
     one, release, done = DaemonThreads(1, "duly-run"), threading.Event(), list[str]()
     earlier = [
-        asyncio.create_task(one.run(lambda: done.append("slow") if release.wait(30) else None)),
-        asyncio.create_task(one.run(lambda: done.append("second"))),
+        asyncio.ensure_future(one.run(lambda: done.append("slow") if release.wait(30) else None)),
+        asyncio.ensure_future(one.run(lambda: done.append("second"))),
     ]
     await asyncio.sleep(0)
     release.set()
@@ -250,7 +250,7 @@ async def test_threads_that_were_closed_can_be_used_again() -> None:
 async def test_a_call_that_outlives_its_closing_holds_up_nothing_after_it() -> None:
     """Store port, abandon: a write that hangs ends with its own thread; the store can be opened again meanwhile."""
     one, release = DaemonThreads(1, "duly-run"), threading.Event()
-    hanging = asyncio.create_task(one.run(lambda: release.wait(30)))
+    hanging = asyncio.ensure_future(one.run(lambda: release.wait(30)))
     await asyncio.sleep(0)
     one.close(wait=False)
     assert await asyncio.wait_for(one.run(lambda: "next"), 30) == "next"

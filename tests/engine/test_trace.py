@@ -13,11 +13,13 @@ import duly
 from duly.events import PropertyViolated, TaskInterrupted
 from duly.formal.checking import Report, check
 from duly.formal.properties import Value
+from duly.formal.trace import RS
 from duly.stores import SqliteStore
 from duly.stores.sqlite import schema
 from duly.stores.sqlite.trace import Tracing, export
 from duly.testing import SimulatedHost
 from duly.threads import Inline
+from tests.engine.helpers import engine_of
 
 Job = Callable[[], Coroutine[Any, Any, None]]
 HOURLY = "0 * * * *"
@@ -169,9 +171,7 @@ async def test_a_violation_is_told_as_an_event_at_error(tmp_path: Path) -> None:
     async with host:
         scheduler = host.scheduler()
         await scheduler.initialize([("a", HOURLY, quick, DELAY)])
-        loop = scheduler._loop
-        assert loop is not None
-        loop.journal.note("RS", host._clock.now(), "a", 1, 99, "cron", 0)
+        engine_of(scheduler).journal.note(RS(0, host._clock.now(), "a", 1, 99, "cron", 0))
         with pytest.raises(AssertionError, match="S2 violated: a starts although nothing is owed"):
             await host.advance(seconds=1)
         (violation,) = [event for event in host.events if isinstance(event, PropertyViolated)]

@@ -29,8 +29,8 @@ from duly.core.moments import Instant, Minute
 from duly.core.registration import RunsOn
 from duly.core.steps import finish
 from duly.core.task import AwaitingRetry, AwaitingRun, Grounds, Interrupted, Running, Start, Task, TaskState, Withdrawn
-from duly.engine.loop import Stray
-from duly.engine.runs import Run
+from duly.engine.runner import Run
+from duly.engine.settle import ReplacedRun, ReplacedRuns
 from duly.formal.calendar import NEVER, Schedule, zone_of
 from duly.formal.monitor import Monitor
 from duly.formal.registers import TaskRegisters
@@ -286,10 +286,10 @@ def freeze(world: World) -> Frozen:
     cold = Freezer(world)
     decision = world.decision
     reached = {} if decision is None else {id(due_list): position for _, due_list, position in decision.progress}
-    strays = tuple(
+    replaced = tuple(
         sorted(
-            (name, cold.task(stray.task), cold.runs[world.runs[stray.task].number], stray.successor is not None)
-            for name, stray in world.strays.items()
+            (name, cold.task(each.task), cold.runs[world.runs[each.task].number], each.successor is not None)
+            for name, each in world.replaced.by_name.items()
         )
     )
     return (
@@ -302,18 +302,20 @@ def freeze(world: World) -> Frozen:
         tuple(cold.row(row) for _, row in sorted(world.rows.items())),
         tuple(sorted((cold.task(task) for task in world.agenda.tasks()), key=lambda each: each[0])),
         tuple(
-            sorted((task.name, cold.runs[run.number]) for task, run in world.runs.items() if not _stray(world, task))
+            sorted(
+                (task.name, cold.runs[run.number]) for task, run in world.runs.items() if not _is_replaced(world, task)
+            )
         ),
-        strays,
+        replaced,
         cold.agenda(world.agenda, reached) if world.up and not world.open_stops else None,
         cold.decision(decision),
         cold.monitor(world.monitor),
     )
 
 
-def _stray(world: World, task: Task) -> bool:
-    stray = world.strays.get(task.name)
-    return stray is not None and stray.task is task
+def _is_replaced(world: World, task: Task) -> bool:
+    replaced = world.replaced.by_name.get(task.name)
+    return replaced is not None and replaced.task is task
 
 
 # --- and back --------------------------------------------------------------------------------------------------------
@@ -321,7 +323,7 @@ def _stray(world: World, task: Task) -> bool:
 
 def thaw(frozen: Frozen, instance: Instance) -> World:
     """A living world of that value."""
-    (now, up, declares, restart, open_stops, neglected, rows, tasks, runs, strays, agenda, decision, seen) = frozen
+    (now, up, declares, restart, open_stops, neglected, rows, tasks, runs, replaced, agenda, decision, seen) = frozen
     world = World.__new__(World)
     world.now, world.instance = now, instance
     world.up, world.declares, world.restart = up, declares, restart
@@ -331,15 +333,15 @@ def thaw(frozen: Frozen, instance: Instance) -> World:
     world.boots = 1
     world.rows = {row.name: row for row in rows}
     known = {each[0]: _task(each) for each in tasks}
-    world.runs, world.strays = {}, {}
+    world.runs, world.replaced = {}, ReplacedRuns()
     for name, number in runs:
         task = known[name]
         assert isinstance(task.state, Running)
         world.runs[task] = Run(task, number, grounds_of(task.state.last_attempt_at), world, 0.0)
-    for name, withdrawn, number, awaited in strays:
+    for name, withdrawn, number, awaited in replaced:
         task = _task(withdrawn)
         world.runs[task] = Run(task, number, grounds_of(now), world, 0.0)
-        world.strays[name] = Stray(task, known[name] if awaited else None)
+        world.replaced.by_name[name] = ReplacedRun(task, known[name] if awaited else None)
     due_lists: dict[tuple[RunsOn, int], tuple[DueList, int]] = {}
     if agenda is None:
         world.agenda = Agenda(UTC)

@@ -28,7 +28,7 @@ from duly.core.task import (
     Task,
     TaskState,
 )
-from duly.engine import loop
+from duly.engine import runner, settle
 from tests.model import world
 from tests.model.search import Found, Search
 from tests.model.words import Instance
@@ -67,12 +67,18 @@ def a_start_forgets_the_interruptions_before_it(patch: Patch) -> None:
 
 def a_failure_is_not_remembered(patch: Patch) -> None:
     right = task.fail
-    patch.setattr(loop, "fail", lambda run, at, delay: replace(right(run, at, delay), pending_retry_until=LAST_INSTANT))
+    _fails(patch, lambda run, at, delay: replace(right(run, at, delay), pending_retry_until=LAST_INSTANT))
 
 
 def a_failure_is_retried_at_once(patch: Patch) -> None:
     right = task.fail
-    patch.setattr(loop, "fail", lambda run, at, delay: right(run, at, Delay(0)))
+    _fails(patch, lambda run, at, delay: right(run, at, Delay(0)))
+
+
+def _fails(patch: Patch, fail: Callable[[Running, Instant, Delay], AwaitingRetry]) -> None:
+    """Where an end is recorded, and where it is settled."""
+    for module in (runner, settle):
+        patch.setattr(module, "fail", fail)
 
 
 def the_first_minute_is_not_owed(patch: Patch) -> None:
@@ -180,7 +186,7 @@ def a_due_list_stays_untouched_for_ever(patch: Patch) -> None:
 
 
 def nobody_waits_for_a_predecessor(patch: Patch) -> None:
-    patch.setattr(loop.Loop, "adopt", lambda self, tasks: None)
+    patch.setattr(settle.ReplacedRuns, "adopt", lambda self, tasks: None)
 
 
 MUTANTS: dict[Callable[[Patch], None], set[str]] = {

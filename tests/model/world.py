@@ -1,7 +1,7 @@
 """The pure core in a small world: what a shell does with it, step by step, and what else can happen.
 
 Nothing of the scheduler is modelled here. Resolution, agenda, decision, obligation, transitions and records are those
-of `duly.core`; withdrawing, adopting and settling are the methods of `duly.engine.loop`. The world around is small:
+of `duly.core`; withdrawing, adopting and settling are those of `duly.engine.settle`. The world around is small:
 a store that is a dictionary of records, callbacks that end when the search says so, a process that can die.
 
 Every step tells the monitor of `duly.formal` what a store would have put on record, and the monitor judges it.
@@ -9,7 +9,7 @@ Every step tells the monitor of `duly.formal` what a store would have put on rec
 
 from collections.abc import Iterable
 from datetime import UTC
-from typing import cast
+from typing import Any
 
 from duly.core.agenda import Agenda, Decision, Slots, decide
 from duly.core.changes import Ends, Starts
@@ -18,9 +18,9 @@ from duly.core.record import read_records
 from duly.core.registration import Registrations
 from duly.core.resolution import Resolution, resolve
 from duly.core.steps import finish
-from duly.core.task import Cause, End, Grounds, Interrupted, Running, Start, Task, corrected, interrupt
-from duly.engine.loop import Loop, Stray
-from duly.engine.runs import Run
+from duly.core.task import Cause, Grounds, Interrupted, Running, Start, Task, corrected, interrupt
+from duly.engine.runner import Run, failure, stamp
+from duly.engine.settle import ReplacedRuns, Settlement
 from duly.formal.monitor import Monitor
 from duly.formal.trace import BT, IE, IS, NEW, ORPHANED, OVERRIDDEN, RE, RG, RS, SE, SS, Event
 from tests.model.words import BASE, OPEN_STOPS_MAX, PERIOD, SETS, Instance, Move, Row
@@ -49,18 +49,12 @@ class World:
         self.decision: Decision | None = None
         """Decided, and its commit has not begun: the lock is held."""
         self.runs: dict[Task, Run] = {}
-        self.strays: dict[str, Stray] = {}
+        self.replaced = ReplacedRuns()
         self.neglected = 0
         self.next_run = self.next_generation = self.next_call = 1
         self.boots = 0
         self.calls: list[int] = []
         self.monitor = Monitor(bounded=False)
-
-    # --- what the methods of the loop see of it ----------------------------------------------------------------------
-
-    @property
-    def _as_loop(self) -> Loop:
-        return cast(Loop, _Standing(self))
 
     # --- what is observed --------------------------------------------------------------------------------------------
 
@@ -156,7 +150,7 @@ class World:
         self.calls = []
         self.decision = None
         self.agenda = Agenda(UTC)
-        self.runs, self.strays = {}, {}
+        self.runs, self.replaced = {}, ReplacedRuns()
 
     def _called(self, kind: type[IS] | type[SS]) -> int:
         call, self.next_call = self.next_call, self.next_call + 1
@@ -205,12 +199,11 @@ class World:
     def end(self, name: str, *, ok: bool) -> None:
         """A callback is over, and its end is durable."""
         run = next(each for each in self.runs.values() if each.task.name == name)
-        ends = Ends()
-        standing = _Standing(self, ends)
+        ends, at = Ends(), stamp(self.now, run.grounds)
         if ok:
-            Loop._record_success(cast(Loop, standing), run)
+            ends.succeeded(run.task, run.number, run.grounds, at)
         else:
-            Loop._record_failure(cast(Loop, standing), run, RuntimeError("failed"))
+            ends.add(failure(run, RuntimeError("failed"), at))
         (end,) = ends.singles()
         row = self.rows.get(name)
         if row is not None and row.generation == run.task.generation:
@@ -225,7 +218,8 @@ class World:
                 last_failure_at=row.last_failure_at if ok else end.at,
             )
         self.note(RE(0, end.at, name, run.task.generation, run.number, ok))
-        finish(Loop._settling(cast(Loop, standing), ends))
+        around: Any = _Surroundings(self)
+        finish(Settlement(around, self.agenda, around, self.replaced, around, around).steps(ends))
 
     # --- calls -------------------------------------------------------------------------------------------------------
 
@@ -266,9 +260,8 @@ class World:
         self._replace(resolution, call)
         gone = [each.task for each in resolution.orphaned] + [each.old for each in resolution.overridden]
         arrived = resolution.added + [each.new for each in resolution.overridden]
-        standing = self._as_loop
-        Loop.withdraw(standing, gone)
-        Loop.adopt(standing, arrived)
+        self.replaced.withdraw(gone)
+        self.replaced.adopt(arrived)
         finish(self.agenda.leave(gone))
         finish(self.agenda.enter(arrived, self.now))
 
@@ -337,43 +330,24 @@ class World:
                 raise Wrong("store", f"{record.name} is {task.state} in memory and {record.state} in the store")
 
 
-class _Standing:
-    """What the methods of `Loop` that are used here ask of their object."""
+class _Surroundings:
+    """What a settlement asks of setup, clock, outbox, runner, gate and traffic."""
 
-    _end_of = Loop._end_of
-    _settling_successes = Loop._settling_successes
-    _settle_failure = Loop._settle_failure
-    _settle_stray = Loop._settle_stray
-
-    def __init__(self, world: World, ends: Ends | None = None) -> None:
-        self.agenda = world.agenda
-        self._strays = world.strays
+    def __init__(self, world: World) -> None:
         self._world = world
-        self._closing = False
-        self._owes = self._stepped_back = False
-        self._ends = Ends() if ends is None else ends
-        self.execution = self.journal = self._clock = self._reports = self
-
-    @property
-    def runs(self) -> dict[Task, Run]:
-        return self._world.runs
-
-    def release(self, tasks: Iterable[Task]) -> list[Run]:
-        return [self._world.runs.pop(task) for task in tasks]
-
-    def succeeded(self, task: Task, run: int, grounds: Grounds, at: Instant) -> None:
-        self._ends.succeeded(task, run, grounds, at)
-
-    def record(self, end: End) -> None:
-        self._ends.add(end)
+        self.clock = self.outbox = self
+        self.end_lies_ahead = False
 
     def now(self) -> int:
         return self._world.now
 
-    def ends_are_heard(self) -> bool:
+    def wants(self, kind: object) -> bool:
         return False
 
-    def end(self, *_: object) -> None: ...
+    def emit(self, event: object) -> None: ...
+
+    def release(self, tasks: Iterable[Task]) -> list[Run]:
+        return [self._world.runs.pop(task) for task in tasks]
 
 
 def grounds_of(at: Instant) -> Grounds:

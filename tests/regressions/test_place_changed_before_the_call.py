@@ -16,6 +16,7 @@ from duly.events import Event, TaskRunCompleted, TaskRunFailed
 from duly.stores import SqliteStore
 from duly.stores.port import Refusal, TraceRow
 from duly.threads import default_threads
+from tests.engine.helpers import engine_of
 
 TASKS = 40
 
@@ -67,8 +68,7 @@ async def test_a_start_that_waits_is_called_where_its_newest_callback_belongs(tm
     moving = asyncio.create_task(scheduler.initialize(declared(second)))
     for _ in range(100):
         await asyncio.sleep(0)
-    assert scheduler._loop is not None
-    assert scheduler._loop.lock._waiters  # it waits for the decision that is being written
+    assert engine_of(scheduler).loop.lock._waiters  # it waits for the decision that is being written
     store.let.set()
     await moving
     await all_over.wait()

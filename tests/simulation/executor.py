@@ -22,6 +22,7 @@ from typing import Any, Final
 
 import duly
 from duly.core.moments import MICROSECONDS
+from duly.engine.engine import Engine
 from duly.events import Event
 from duly.stores import SqliteStore
 from duly.testing import SimulatedHost
@@ -220,12 +221,15 @@ class _Execution:
         else:
             call.outcome = "returned"
 
+    @property
+    def engine(self) -> Engine | None:
+        """The engine that runs, if one does."""
+        return None if self.scheduler is None else self.scheduler._lifecycle.engine
+
     def watch_clock(self) -> None:
         """If the clock has been set, and the scheduler has not looked since, what happens now has a strange instant."""
-        engine, clock = None if self.scheduler is None else self.scheduler._loop, self.host._clock
-        if engine is not None:
-            jump = clock.wall - engine._seen_now - int((clock.elapsed() - engine._seen_elapsed) * MICROSECONDS)
-            self.instants_are_sure &= abs(jump) < MICROSECONDS
+        if (engine := self.engine) is not None:
+            self.instants_are_sure &= abs(self.host._clock.wall - engine.loop.wall.expected()) < MICROSECONDS
 
     async def until_done(self, caller: "asyncio.Task[None]") -> None:
         """Let time pass, from alarm to alarm, until a call has ended."""
@@ -286,9 +290,11 @@ class _Execution:
         clock = self.host._clock
         begin = clock.wall
         yield
-        engine = None if self.scheduler is None else self.scheduler._loop
-        looks = [alarm for alarm, _, wake, asleep in clock._sleepers if asleep[0] and engine and wake is engine.wake]
-        self.pauses.append((begin, clock.wall + min(looks, default=clock.passed) - clock.passed))
+        engine = self.engine
+        polls = [
+            alarm for alarm, _, wake, asleep in clock._sleepers if asleep[0] and engine and wake is engine.gate.wake
+        ]
+        self.pauses.append((begin, clock.wall + min(polls, default=clock.passed) - clock.passed))
 
     async def suffer_damage(self, kind: str) -> None:
         self.die()
@@ -313,7 +319,7 @@ class _Execution:
         self.store.write_bytes(before)
 
     async def suffer_intruder(self) -> None:
-        if self.scheduler is None or self.scheduler._loop is None or self.scheduler._calls:
+        if self.scheduler is None or self.engine is None or self.scheduler._lifecycle.under_way:
             return
         intruder = self.host.scheduler(SqliteStore(self.store, worker=self.host._new_worker(), synchronous="OFF"))
         try:
@@ -322,7 +328,7 @@ class _Execution:
             self.result.errors["StoreLockedError"] += 1
         else:
             self.result.wrongs.append("two schedulers share one store")
-        self.host._schedulers.remove(intruder)
+        self.host._lifecycles.remove(intruder._lifecycle)
 
     # --- all of it ---------------------------------------------------------------------------------------------------
 
@@ -357,14 +363,14 @@ class _Execution:
         while self.living:
             await self.host.advance(seconds=_HEALING_SECONDS)
         await self.host.advance(seconds=_HEALING_SECONDS)
-        if self.scheduler is None or self.scheduler._loop is None:
+        engine = self.engine
+        if engine is None:
             self.result.wrongs.append("the scheduler is gone")
             return
-        engine = self.scheduler._loop
-        if not engine.execution.open:
-            assert engine.observer is not None
-            assert engine.observer.monitor is not None
-            if owed := sorted(engine.observer.monitor.obligations(self.host._clock.wall)):
+        if not engine.runner.open:
+            assert engine.trace is not None
+            assert engine.trace.monitor is not None
+            if owed := sorted(engine.trace.monitor.obligations(self.host._clock.wall)):
                 self.result.wrongs.append(f"{owed} are owed, nothing is in the way, and nothing starts")
         await self.take(Stop())
         if self.last_call.outcome != "returned":

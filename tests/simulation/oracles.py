@@ -23,7 +23,7 @@ from datetime import datetime, tzinfo
 from pathlib import Path
 from typing import Any, Final
 
-from duly.engine.runs import inside
+from duly.engine.runner import inside
 from duly.formal import Value, check
 from duly.formal.calendar import zone_named
 from duly.stores.sqlite.trace import export

@@ -13,13 +13,15 @@ import pytest
 import duly.core.agenda
 import duly.core.task
 import duly.engine.declare
-import duly.engine.loop
+import duly.engine.runner
+import duly.engine.settle
+import duly.engine.shutdown
 from duly.core.changes import Batch, Starts
 from duly.core.moments import LAST_INSTANT, Instant
 from duly.core.task import AwaitingRetry, AwaitingRun, Interrupted, Running, Start
+from duly.engine.gate import Gate
 from duly.engine.journal import Journal
-from duly.engine.loop import Loop
-from duly.engine.runner import Execution
+from duly.engine.runner import Runner
 from duly.stores.sqlite import SqliteStore
 from duly.stores.sqlite.write import Statements
 from tests.simulation.executor import SimulationError, check, execute
@@ -39,15 +41,19 @@ def lose_retries(patch: pytest.MonkeyPatch) -> None:
     def never(run: Running, at: Instant, delay: Any) -> AwaitingRetry:
         return replace(fail(run, at, delay), pending_retry_until=LAST_INSTANT)
 
-    patch.setattr(duly.engine.loop, "fail", never)
+    fails(patch, never)
 
 
 def retry_at_once(patch: pytest.MonkeyPatch) -> None:
     """SPEC 3.6: the delay is waited, and never nothing."""
     fail = duly.core.task.fail
-    patch.setattr(
-        duly.engine.loop, "fail", lambda run, at, delay: replace(fail(run, at, delay), pending_retry_until=at)
-    )
+    fails(patch, lambda run, at, delay: replace(fail(run, at, delay), pending_retry_until=at))
+
+
+def fails(patch: pytest.MonkeyPatch, fail: Callable[[Running, Instant, Any], AwaitingRetry]) -> None:
+    """Where an end is recorded, and where it is settled."""
+    patch.setattr(duly.engine.runner, "fail", fail)
+    patch.setattr(duly.engine.settle, "fail", fail)
 
 
 def keep_marks(patch: pytest.MonkeyPatch) -> None:
@@ -94,29 +100,26 @@ def skip_missed(patch: pytest.MonkeyPatch) -> None:
 
 def start_twice(patch: pytest.MonkeyPatch) -> None:
     """SPEC 3.9: a durable start is called, once."""
-    launch = Execution.launch
+    launch = Runner.launch
 
-    async def twice(self: Execution, starts: Starts) -> None:
+    async def twice(self: Runner, starts: Starts) -> None:
         await launch(self, starts)
         await launch(self, Starts(start for start in starts.singles() if start.run % 5 == 0))
 
-    patch.setattr(Execution, "launch", twice)
+    patch.setattr(Runner, "launch", twice)
 
 
 def stop_at_once(patch: pytest.MonkeyPatch) -> None:
     """SPEC 4.3: stop waits for running callbacks."""
-    patch.setattr(Loop, "_is_at_rest", lambda self: not self.journal.busy)
+    patch.setattr(duly.engine.shutdown, "_is_at_rest", lambda engine: not engine.journal.busy)
 
 
 def start_while_stopping(patch: pytest.MonkeyPatch) -> None:
     """SPEC 4.3: nothing starts once stop was called."""
-    begin = Loop.__init__
-
-    def deaf(self: Loop, *arguments: Any, **options: Any) -> None:
-        begin(self, *arguments, **{**options, "stopping": lambda: False})
-
-    patch.setattr(Loop, "__init__", deaf)
-    patch.setattr(Loop, "_may_start", lambda self: True)
+    begin = Gate.__init__
+    patch.setattr(Gate, "__init__", lambda self, open_stops: begin(self, 0))
+    patch.setattr(Gate, "count_stops", lambda self, open_stops: None)
+    patch.setattr(Gate, "close", lambda self: setattr(self, "closing", True))
 
 
 def apply_writes_again(patch: pytest.MonkeyPatch) -> None:
@@ -149,10 +152,10 @@ def start_before_it_is_durable(patch: pytest.MonkeyPatch) -> None:
     """SPEC 3.9: a start is durable before its callback begins."""
     write = Journal._write
 
-    async def answer_first(self: Journal, batch: Any, trace: Any) -> set[int]:
+    async def answer_first(self: Journal, batch: Any, trace: Any) -> frozenset[int]:
         if any(isinstance(each, Start) for each in batch) and self.fault is None:
             self._number += 1
-            return set()
+            return frozenset()
         return await write(self, batch, trace)
 
     patch.setattr(Journal, "_write", answer_first)

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import duly
 from duly.clock import SystemClock
 from duly.core.changes import Batch
-from duly.engine.runs import inside
+from duly.engine.runner import inside
 from duly.events import Event, TaskRunCompleted, TaskRunFailed, TaskRunStarted
 from duly.stores.port import Refusal, TraceRow
 from duly.stores.sqlite import SqliteStore

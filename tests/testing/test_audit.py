@@ -8,6 +8,7 @@ import pytest
 
 from duly.core.agenda import Slots, decide
 from duly.testing import SimulatedHost
+from tests.engine.helpers import engine_of
 from tests.spec.helpers import succeed
 
 MINUTE = timedelta(minutes=1)
@@ -63,8 +64,7 @@ async def test_what_is_found_after_time_has_passed_for_the_last_time_fails_the_t
             scheduler = host.scheduler()
             await scheduler.initialize([("task", "* * * * *", work, MINUTE)])
             await host.advance(seconds=1)
-            assert scheduler._loop is not None
-            scheduler._loop.execution.all_returned.set()  # it believes that every callback has returned
+            engine_of(scheduler).runner.all_returned.set()  # it believes that every callback has returned
             await scheduler.stop()
 
     with pytest.raises(AssertionError, match="S5"):

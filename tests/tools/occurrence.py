@@ -26,7 +26,9 @@ from typing import Any, Final
 import duly
 
 PACKAGE: Final = str(Path(duly.__file__).parent)
-LEAVES: Final = frozenset({"clock", "moments", "sink", "faults", "file", "place", "lock", "lockfile", "pacing"})
+LEAVES: Final = frozenset(
+    {"clock", "moments", "sink", "outbox", "faults", "file", "place", "lock", "lockfile", "pacing"}
+)
 MINUTES: Final = 3
 PATIENCE_SECONDS: Final = 60
 

@@ -76,8 +76,9 @@ class Decision:
 class Agenda:
     """The index over all tasks in force."""
 
-    def __init__(self, zone: tzinfo) -> None:
+    def __init__(self, zone: tzinfo, scheduler_key: int = 0) -> None:
         self.zone = zone
+        self._scheduler_key = scheduler_key  # of the scheduler that writes the starts
         self.size = 0
         self._groups: dict[str, Group] = {}
         self._calendar: list[tuple[Minute, int, Group]] = []
@@ -275,6 +276,7 @@ class Agenda:
             after = block.grounds.after
             for task in block.tasks:
                 task.state = after
+                task.written_by = self._scheduler_key
         for runs_on, due_list, position in decision.progress:
             due_list.position = position
             if due_list.group.untouched[runs_on] is due_list:

@@ -82,7 +82,9 @@ class Ends:
 
     def __init__(self, blocks: Iterable[SuccessBlock | End] = ()) -> None:
         self.blocks: list[SuccessBlock | End] = list(blocks)
-        self.count = sum(len(block.runs) if isinstance(block, SuccessBlock) else 1 for block in self.blocks)
+        self.count = 0
+        for block in self.blocks:
+            self.count += len(block.runs) if isinstance(block, SuccessBlock) else 1
         self._last: SuccessBlock | None = None  # the block that the next success may join
 
     def singles(self) -> Iterator[End]:

@@ -1,6 +1,6 @@
 """Long work in short steps: a generator that yields where others may run, and returns its result.
 
-On the event loop `duly.clock.in_slices` drives it and lets others run in between; everywhere else `finish` does.
+On the event loop `duly.engine.pacing.paced` drives it and lets others run in between; everywhere else `finish` does.
 """
 
 from collections.abc import Generator

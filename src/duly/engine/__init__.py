@@ -1,11 +1,36 @@
-"""What one running scheduler does: waits, commits, runs callbacks.
+"""One running scheduler: it waits, commits, runs callbacks.
 
-declare     one initialize(): load, resolve, replace, put in force
-loop        poll: clock, decide, commit, launch
-journal     group commit
-runner      runs callbacks on the event loop or in threads
-shutdown    how the loop ends
-announce    durable facts as events; sink hands them to logging and on_event
-trace       durable facts as rows of the trace, and the monitor
-options, host    what the user chose; clock, chance and threads of the machine
+The way of one occurrence, in the order in which it happens:
+
+    loop.poll                    the clock shows a new minute
+      agenda.queue_due           what has come due is queued                                      (core: pure)
+      agenda.decide              what starts now, and has a slot; only reads                      (core: pure)
+      journal.commit(starts)     the next batch takes them
+        store.write              a start is durable before its callback begins ...
+      agenda.apply               ... and the agenda changes after that
+      runner.admit               they take their slots
+      runner.launch              the callback runs, on the event loop or in a thread
+    runner                       the callback is over: its end is stamped ...
+      journal.succeeded          ... and taken by the next batch
+        store.write              an end is durable before the task may start again
+      settle                     the task gets its new state, its slot is free
+        agenda.review            does it owe something already?
+        gate.wake                if so, the loop polls at once
+
+Beside it, `announce` and `trace` say what became durable: as events, and as rows of the trace.
+
+engine       what one running scheduler is made of, wired; setup: what it is given
+lifecycle    initialize() and stop(), one after the other; calls: what the trace says of them
+declare      one initialize(): load, resolve, replace, put in force
+loop         poll: clock, decide, commit, launch
+settle       durable ends: new states, free slots, waiting successors
+journal      group commit
+runner       callbacks on the event loop or in threads; stamps and records their ends
+gate         may anything start? is the engine ending?
+traffic      what the parts must know of each other while runs are under way
+shutdown     drain, release, abandon
+announce     durable facts as events; outbox: hands events to logging and on_event
+trace        durable facts as rows of the trace, and the monitor
+pacing       turns on the event loop
+options      what the user chose; host: clock, chance and threads of the machine
 """

@@ -1,108 +1,170 @@
-"""What is said about starts and ends once they are durable: decisions and outcomes, as events."""
+"""Durable facts as events, and the outbox that hands events, in commit order, to `logging` and to `on_event`.
 
-import traceback
-from datetime import datetime, tzinfo
-from typing import Final
+Events are built only if something listens; for a chunk of starts or ends that is asked once. Delivery is immediate as
+long as it is short. A burst (a million starts with a log line each) is delivered in slices, in the same order, so that
+the event loop stays responsive.
+"""
+
+from collections.abc import Mapping
+from datetime import tzinfo
+from typing import TYPE_CHECKING
 
 from duly.core.agenda import Agenda
 from duly.core.changes import Starts
 from duly.core.moments import Instant, Minute, as_datetime, begin
-from duly.core.task import AwaitingRetry, Cause, End, Grounds, Start, lateness_threshold
-from duly.engine.runs import Run
-from duly.engine.sink import Sink
+from duly.core.resolution import Resolution, configuration
+from duly.core.steps import Steps
+from duly.core.task import (
+    AwaitingRetry,
+    Cause,
+    End,
+    Grounds,
+    Interrupted,
+    Start,
+    TaskState,
+    lateness_threshold,
+)
+from duly.engine.outbox import Outbox
 from duly.events import (
+    PropertyViolated,
+    TaskAdded,
+    TaskInterrupted,
+    TaskOrphaned,
+    TaskOverridden,
+    TaskPreserved,
     TaskRetryPreempted,
     TaskRetryStarted,
     TaskRunCompleted,
     TaskRunFailed,
     TaskRunOverdue,
     TaskRunStarted,
+    TaskScheduled,
+    TaskSkipped,
     TaskStartDelayed,
 )
 
-ERROR_TEXT_BYTES_MAX: Final = 4096
+if TYPE_CHECKING:
+    from duly.formal.verdicts import Violation
+
+# --- starts and ends -------------------------------------------------------------------------------------------------
 
 
-class Reports:
-    """Builds events only if somebody listens; that is asked once for many."""
+def starts(outbox: Outbox, granted: Starts, agenda: Agenda, active_since: Instant) -> None:
+    """Announce a durable chunk of starts, in their order, and which of them came late."""
+    zone = agenda.zone
+    threshold = lateness_threshold(agenda.size)
+    wanted = outbox.wants(TaskRunStarted)
+    if not wanted and all(_lateness(block.grounds, active_since) <= threshold for block in granted.blocks):
+        return
+    in_time: Grounds | None = None  # tasks of one situation share their grounds: one comparison for all of them
+    for start in granted.singles():
+        if wanted:
+            _start(outbox, start, zone)
+        grounds = start.grounds
+        if grounds is in_time:
+            continue
+        lateness = _lateness(grounds, active_since)
+        if lateness <= threshold:
+            in_time = grounds
+        else:
+            due_time, actual_time = as_datetime(grounds.owed_since, zone), as_datetime(grounds.at, zone)
+            outbox.emit(TaskStartDelayed(start.task.name, due_time, actual_time, lateness // 1000, threshold // 1000))
 
-    def __init__(self, sink: Sink) -> None:
-        self._sink = sink
 
-    def overdue(self, run: Run, due: Minute, zone: tzinfo) -> None:
-        """Tell of a run that outlives a due minute."""
-        started_at, due_time = _local(run.started_at, zone), _local(begin(due), zone)
-        self._sink.emit(TaskRunOverdue(run.task.name, started_at, due_time))
-
-    def starts(self, granted: Starts, agenda: Agenda, active_since: Instant) -> None:
-        """Tell of a durable chunk of starts, in their order."""
-        zone = agenda.zone
-        threshold = lateness_threshold(agenda.size)
-        tell = self._sink.wants(TaskRunStarted)
-        if not tell and all(_lateness(block.grounds, active_since) <= threshold for block in granted.blocks):
-            return
-        seen = None
-        for start in granted.singles():
-            if tell:
-                self._start(start, zone)
-            grounds = start.grounds
-            if grounds is seen:
-                continue
-            lateness = _lateness(grounds, active_since)
-            if lateness <= threshold:
-                seen = grounds
-            else:
-                due_time, actual_time = _local(grounds.owed_since, zone), _local(grounds.at, zone)
-                self._sink.emit(
-                    TaskStartDelayed(start.task.name, due_time, actual_time, lateness // 1000, threshold // 1000)
-                )
-
-    def _start(self, start: Start, zone: tzinfo) -> None:
-        name, grounds = start.task.name, start.grounds
-        is_retry = grounds.cause is Cause.RETRY
-        if grounds.preempts_retry:
-            self._sink.emit(TaskRetryPreempted(name, "a due minute took the retry's place"))
-        if is_retry:
-            self._sink.emit(TaskRetryStarted(name, grounds.retry_count))
-        scheduled, actual = _local(grounds.scheduled, zone), _local(grounds.at, zone)
-        self._sink.emit(TaskRunStarted(name, scheduled, actual, grounds.cause.value, start.run, is_retry or None))
-
-    def ends_are_heard(self) -> bool:
-        """Whether anybody listens to ends that succeed; asked once for many."""
-        return self._sink.wants(TaskRunCompleted)
-
-    def end(self, end: End, run: Run | None, zone: tzinfo) -> None:
-        """Tell of a durable end, with what its run remembers of it."""
-        name = end.task.name
-        duration_ms = None if run is None else run.duration_ms
-        if duration_ms is None:  # who listens now did not when it ended
-            duration_ms = max(0.0, (end.at - end.grounds.at) / 1000)
-        if end.error is None:
-            self._sink.emit(TaskRunCompleted(name, duration_ms, end.run))
-            return
-        # A run whose declaration was replaced meanwhile arms no retry (SPEC 5.3).
-        armed = isinstance(end.task.state, AwaitingRetry) and end.pending_retry_until is not None
-        next_retry_at = _local(end.pending_retry_until or 0, zone) if armed else None
-        exception = None if run is None else run.error
-        self._sink.emit(TaskRunFailed(name, duration_ms, end.error, end.run, next_retry_at, exception=exception))
+def _start(outbox: Outbox, start: Start, zone: tzinfo) -> None:
+    name, grounds = start.task.name, start.grounds
+    is_retry = grounds.cause is Cause.RETRY
+    if grounds.preempts_retry:
+        outbox.emit(TaskRetryPreempted(name, "a due minute took the retry's place"))
+    if is_retry:
+        outbox.emit(TaskRetryStarted(name, grounds.retry_count))
+    scheduled, actual = as_datetime(grounds.scheduled, zone), as_datetime(grounds.at, zone)
+    outbox.emit(TaskRunStarted(name, scheduled, actual, grounds.cause.value, start.run, is_retry or None))
 
 
 def _lateness(grounds: Grounds, active_since: Instant) -> int:
-    """Microseconds; nobody could have started it while nothing was active, or while its own last run went on."""
+    """Microseconds since the start was possible: while nothing was active, or the last run went on, it was not."""
     after = grounds.after
     startable = max(grounds.owed_since, active_since, after.last_success_at or 0, after.last_failure_at or 0)
     return grounds.at - startable
 
 
-def error_text(error: BaseException) -> str:
-    """What is stored of an exception: its last line, storable, at most 4 KB."""
-    try:
-        text = "".join(traceback.format_exception_only(error)).strip()
-    except Exception:  # an exception whose __str__ raises
-        text = type(error).__name__
-    encoded = text.encode("utf-8", "backslashreplace").replace(b"\0", b"\\0")[:ERROR_TEXT_BYTES_MAX]
-    return encoded.decode("utf-8", "ignore")
+def end(
+    outbox: Outbox, ended: End, zone: tzinfo, *, duration_ms: float | None, exception: BaseException | None = None
+) -> None:
+    """Announce a durable end; `duration_ms` is None if nothing listened while it ran."""
+    name = ended.task.name
+    if duration_ms is None:
+        duration_ms = max(0.0, (ended.at - ended.grounds.at) / 1000)
+    if ended.error is None:
+        outbox.emit(TaskRunCompleted(name, duration_ms, ended.run))
+        return
+    # A run whose declaration was replaced meanwhile arms no retry (SPEC 5.3).
+    armed = isinstance(ended.task.state, AwaitingRetry) and ended.pending_retry_until is not None
+    next_retry_at = as_datetime(ended.pending_retry_until or 0, zone) if armed else None
+    outbox.emit(TaskRunFailed(name, duration_ms, ended.error, ended.run, next_retry_at, exception=exception))
 
 
-def _local(instant: int, zone: tzinfo) -> datetime:
-    return as_datetime(instant, zone)
+def overdue(outbox: Outbox, name: str, started_at: Instant, due: Minute, zone: tzinfo) -> None:
+    """Announce that a run outlives its task's next due minute."""
+    outbox.emit(TaskRunOverdue(name, as_datetime(started_at, zone), as_datetime(begin(due), zone)))
+
+
+def violation(outbox: Outbox, found: "Violation", zone: tzinfo) -> None:
+    """Announce what the monitor holds against the scheduler."""
+    at = as_datetime(found.at, zone)
+    outbox.emit(PropertyViolated(found.property, found.sentence, found.seq, at, found.task, found.registers))
+
+
+# --- declarations ----------------------------------------------------------------------------------------------------
+
+
+def declarations(
+    outbox: Outbox, resolution: Resolution, zone: tzinfo, identifiers: Mapping[int, str], *, first: bool
+) -> Steps[None]:
+    """Announce task by task what an initialize() changed and kept; `first` if no scheduler was running."""
+    for orphan in resolution.orphaned if outbox.wants(TaskOrphaned) else ():
+        # The task is withdrawn by now; the event speaks of what was.
+        last_attempt_at = None if orphan.last_attempt_at is None else as_datetime(orphan.last_attempt_at, zone)
+        written_by = identifiers.get(orphan.task.written_by, "")
+        outbox.emit(TaskOrphaned(orphan.task.name, last_attempt_at, written_by, orphan.dropped))
+        yield
+    for change in resolution.overridden if outbox.wants(TaskOverridden) else ():
+        old = {**configuration(change.old), **_times(change.old_state, zone)}
+        new = {**configuration(change.new), **_times(change.new.state, zone)}
+        outbox.emit(TaskOverridden(change.new.name, change.change_type, old, new, change.dropped))
+        yield
+    for task in resolution.added if outbox.wants(TaskAdded) else ():
+        outbox.emit(TaskAdded(task.name, task.expression.text, task.delay))
+        yield
+    for task in resolution.interrupted if first and outbox.wants(TaskInterrupted) else ():
+        state = task.state
+        if isinstance(state, Interrupted):
+            resumes = None if state.resume_at is None else as_datetime(state.resume_at, zone)
+            started = as_datetime(state.last_attempt_at, zone)
+            outbox.emit(TaskInterrupted(task.name, started, state.interruptions, resumes))
+        yield
+    if not outbox.wants(TaskScheduled):
+        return
+    for task in resolution.preserved.tasks:
+        outbox.emit(TaskPreserved(task.name))
+        if first:
+            outbox.emit(TaskScheduled(task.name, task.expression.text, task.delay))
+        else:
+            outbox.emit(TaskSkipped(task.name, "already scheduled as declared"))
+        yield
+    for task in (*resolution.added, *(change.new for change in resolution.overridden)):
+        outbox.emit(TaskScheduled(task.name, task.expression.text, task.delay))
+        yield
+
+
+def _times(state: TaskState, zone: tzinfo) -> dict[str, str | None]:
+    def text(instant: Instant | None) -> str | None:
+        return None if instant is None else as_datetime(instant, zone).isoformat()
+
+    return {
+        "lastAttemptAt": text(getattr(state, "last_attempt_at", None)),
+        "lastSuccessAt": text(getattr(state, "last_success_at", None)),
+        "lastFailureAt": text(getattr(state, "last_failure_at", None)),
+        "pendingRetryUntil": text(getattr(state, "pending_retry_until", None)),
+    }

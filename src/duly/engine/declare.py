@@ -1,392 +1,252 @@
-"""One call of initialize(): validate, load, resolve, commit, put in force; or leave everything as it was."""
+"""One initialize(): check, load, resolve, commit, put in force; or leave everything as it was.
 
-import asyncio
+A first call opens the store and makes an engine, a later one changes the engine that runs. Both go through the steps of
+`Initialization.take_effect`. What differs stands in `OpenedStore` and `HeldEngine`, method beside method:
+
+                    first call: OpenedStore               later call: HeldEngine
+    hold            open the store                        hold the loop: nothing is decided meanwhile
+    load            tasks from stored rows                tasks of the agenda
+    boot_rows       a process has opened the store        (no row)
+    before_commit   (nothing was noted before)            the call itself is on record
+    replacement     with corrections and registers        only if anything changes
+    put_in_force    a new agenda in a new engine          the agenda of the running engine changes
+"""
+
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime, tzinfo
-from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from collections.abc import AsyncIterator, Iterable, Sequence
+from datetime import tzinfo
+from itertools import count
+from typing import TYPE_CHECKING, NamedTuple
 
-from duly.clock import in_slices
 from duly.core.agenda import Agenda
-from duly.core.moments import Instant, as_datetime, minute_of, zone_name
+from duly.core.moments import MICROSECONDS, Instant, minute_of, zone_name
 from duly.core.record import EqualRows, read_equal
 from duly.core.registration import Registration, Registrations, RunsOn, read_registrations, snapshot
-from duly.core.resolution import Resolution, configuration, difference, in_force, resolve
+from duly.core.resolution import Resolution, difference, in_force, resolve
 from duly.core.steps import STEP_TASKS, Steps
-from duly.core.task import Correction, Interrupted, Running, Task, TaskState, corrected, interrupt
-from duly.engine.loop import Loop
-from duly.engine.trace import Observer, boot_rows, initialization_rows, registers_of
-from duly.errors import DulyError, ScheduleTaskError, StoreError, TaskListMismatchError
+from duly.core.task import Correction, Running, Task, corrected, interrupt
+from duly.engine import announce
+from duly.engine.calls import Calls
+from duly.engine.engine import Engine
+from duly.engine.pacing import paced
+from duly.engine.setup import Setup
+from duly.engine.trace import Trace, declaration_rows, registers_of, row_of
+from duly.errors import ScheduleTaskError, StoreError, TaskListMismatchError
 from duly.events import (
     HostZoneChanged,
-    PropertyViolated,
     SchedulerInitializationCompleted,
-    SchedulerInitializationFailed,
     SchedulerInitializationStarted,
     SchedulerReinitializationCompleted,
-    SchedulerReinitializationFailed,
     SchedulerReinitializationStarted,
-    TaskAdded,
-    TaskInterrupted,
-    TaskOrphaned,
-    TaskOverridden,
-    TaskPreserved,
-    TaskScheduled,
-    TaskSkipped,
 )
-from duly.stores.port import Replacement, Store, TraceRow, TraceRows
+from duly.formal.trace import BT
+from duly.stores.port import Persisted, Replacement, Store, TraceRow, TraceRows
 
 if TYPE_CHECKING:
     from duly.formal.registers import RegisterSnapshot
-    from duly.formal.verdicts import Violation
-    from duly.scheduler import Scheduler
-
-T = TypeVar("T")
 
 
-class Phase(Enum):
-    """How far a call has come."""
+class Effect(NamedTuple):
+    """What one initialize() has changed."""
 
-    PREPARING = "nothing has changed yet; may be cancelled"
-    COMMITTING = "the transaction is under way; goes through to its end"
+    engine: Engine
+    resolution: Resolution
+    zone: tzinfo
+    zone_before: str | None  # the host's zone when the store was last used
+    first: bool
 
 
 class Initialization:
     """One call of initialize(), from its raw argument to tasks in force."""
 
-    def __init__(self, scheduler: "Scheduler", registrations: object) -> None:
-        self.phase = Phase.PREPARING
-        self._scheduler = scheduler
-        self._sink = scheduler._sink
-        self._clock = scheduler._host.clock
+    def __init__(self, setup: Setup, calls: Calls, call: int, argument: object) -> None:
+        self.committing = False
+        """The transaction has begun: the call goes through to its end, even without its caller."""
+        self._setup = setup
+        self._clock = setup.clock
+        self._outbox = setup.outbox
+        self._calls = calls
+        self._call = call
         # As it is now: the work begins a round of the event loop later, and the caller may use its list again.
-        self._argument = tuple(registrations) if isinstance(registrations, list | tuple) else registrations
-        self._loop: Loop | None = None
-        self._call = scheduler._new_call()
-        self._told_in: Loop | None = None
-        scheduler._open_calls[self._call] = self
-        if scheduler._loop is not None:
-            self.tell(scheduler._loop)
+        self._argument = tuple(argument) if isinstance(argument, list | tuple) else argument
+        self._declared = Registrations()
 
-    def tell(self, loop: Loop) -> None:
-        """Have this call on record in a loop's trace, from the moment it was made."""
-        self._told_in = loop
-        loop.calls.initialize(self._call)
+    async def check(self) -> None:
+        """Check the argument, registration by registration; the first failure is raised (SPEC 1.4)."""
+        self._declared = await paced(self._clock, read_registrations(snapshot(self._argument)))
 
-    def begin(self) -> None:
-        """Let the loop look for the first time; on a running scheduler it never stopped looking."""
-        if self._loop is not None:
-            self._loop.start()
+    async def take_effect(self, engine: Engine | None, identifier: str) -> Effect:
+        """Make the declared tasks the ones that run; nothing has changed if this raises."""
+        first, total = engine is None, self._declared.count
+        self._outbox.emit(SchedulerInitializationStarted(total) if first else SchedulerReinitializationStarted(total))
+        ground: OpenedStore | HeldEngine
+        if engine is None:
+            ground = OpenedStore(self._setup, self._calls, self._call, self._declared, identifier)
+        else:
+            ground = HeldEngine(engine, self._calls, self._call, self._declared)
+        async with ground.hold() as now:
+            loaded = await ground.load(now)
+            resolution = await self._resolve(ground, loaded, now)
+            rows = await self._trace_rows(ground, resolution)
+            await ground.before_commit()
+            self.committing = True
+            if (replacement := ground.replacement(resolution, rows)) is not None:
+                await _replace(self._setup.store, replacement, ground.next_number())
+            if ground.trace is not None:
+                ground.trace.became_durable(rows)
+            engine = await ground.put_in_force(resolution, loaded)
+        return Effect(engine, resolution, ground.zone, ground.zone_before, first)
 
-    def begin_unless_failed(self, work: "asyncio.Task[None]") -> None:
-        """The same for a call whose caller is gone."""
-        if not work.cancelled() and work.exception() is None:
-            self.begin()
-
-    def over(self, previous: "asyncio.Future[None] | None", turn: "asyncio.Future[None]") -> None:
-        """The call has returned, raised, or never begun: those behind it may go on."""
-        loop = self._scheduler._loop
-        if loop is not None and self._is_known():
-            loop.calls.failed(self._call, "CancelledError")  # unless it has been told otherwise
-        self._scheduler._open_calls.pop(self._call, None)
-        hand_on(previous, turn)
-
-    async def perform(self, previous: "asyncio.Future[None] | None") -> None:
-        """Validate; wait for the calls before; then load, resolve and replace, or leave everything as it was."""
-        try:
-            registrations = await self._through(read_registrations(snapshot(self._argument)))
-            if previous is not None:
-                await asyncio.shield(previous)
-            if self._scheduler._loop is None:
-                self._loop = await self._first(registrations)
-            else:
-                await self._again(self._scheduler._loop, registrations)
-        except BaseException as error:
-            loop = self._scheduler._loop
-            if loop is not None:
-                self._note_failure(loop, error)
-            kind = SchedulerInitializationFailed if loop is None else SchedulerReinitializationFailed
-            self._sink.emit(kind(type(error).__name__, str(error)))
-            raise
-        finally:
-            self._sink.flush()
-
-    def _note_failure(self, loop: Loop, error: BaseException) -> None:
-        if not self._is_known():
-            loop.calls.initialize(self._call)
-        loop.calls.failed(self._call, type(error).__name__)
-
-    def _is_known(self) -> bool:
-        """Whether the trace has this call, and it is open there; the loop in which it was told may have ended since."""
-        return self._told_in is not None and self._told_in is self._scheduler._loop
-
-    async def _through(self, steps: Steps[T], *, steps_between_clock_reads: int = 1) -> T:
-        return await in_slices(self._clock, steps, steps_between_clock_reads=steps_between_clock_reads)
-
-    # --- the first ---------------------------------------------------------------------------------------------------
-
-    async def _first(self, registrations: Registrations) -> Loop:
-        scheduler = self._scheduler
-        self._sink.emit(SchedulerInitializationStarted(registrations.count))
-        scheduler._open_calls.pop(self._call, None)
-        if self._told_in is not None:
-            self._call = scheduler._new_call()  # the trace of that loop is closed, and so is this call in it
-        if scheduler._identifier is None:
-            scheduler._identifier = scheduler._host.new_identifier()
-        zone, now = self._clock.zone(), Instant(self._clock.now())
-        persisted = await scheduler._store.open(scheduler._identifier, now)
-        try:
-            scheduler._take_over(persisted)
-            loaded = await self._through(_load(persisted.records, now, zone, restart=scheduler._restart_interrupted))
-            stored = loaded.tasks
-            correction = Correction(now, minute_of(now, zone)) if loaded.too_far_ahead else None
-            registers = self._watch(loaded, registrations, zone)
-            resolution = await self._resolve(registrations, stored, now, zone, take_over=True)
-            boot = boot_rows(now, f"{scheduler._identifier}/{self._call}", self._clock.elapsed()) if registers else []
-            rows = await self._rows(resolution, zone, boot)
-            self.phase = Phase.COMMITTING
-            trace = TraceRows(rows, registers) if scheduler._trace else None
-            replacement = Replacement(resolution, correction, zone_name(zone), now, trace)
-            await self._replace(replacement, persisted.next_number)
-            self._was_done(rows)
-            agenda = Agenda(zone)
-            await self._through(agenda.enter(in_force(resolution, stored, persisted.scheduler_key), now))
-        except BaseException:
-            await scheduler._store.close()
-            raise
-        loop = scheduler._loop = scheduler._new_loop(agenda, persisted)
-        loop.entering(now)
-        if persisted.zone is not None and persisted.zone != zone_name(zone):
-            self._sink.emit(HostZoneChanged(persisted.zone, zone_name(zone)))
-        await self._through(self._tell(resolution, zone, again=False), steps_between_clock_reads=STEP_TASKS)
-        self._sink.emit(SchedulerInitializationCompleted(registrations.count, registrations.count, 0))
-        return loop
-
-    # --- observed ----------------------------------------------------------------------------------------------------
-
-    def _watch(self, loaded: "_Loaded", registrations: Registrations, zone: tzinfo) -> "RegisterSnapshot | None":
-        """Begin to observe, if that is wanted: with what durable state says about the tasks that are there already."""
-        scheduler = self._scheduler
-        scheduler._observer = None
-        if not (scheduler._trace or scheduler._monitor):
-            return None
-        from duly.formal.calendar import zone_named
-        from duly.formal.monitor import Monitor
-
-        try:
-            zone_named(zone_name(zone))
-        except ValueError as cause:
-            raise DulyError(
-                f"A trace or a monitor needs a zone with a name, and the host's is {zone_name(zone)!r}",
-                hint="set TZ to a zone name such as Europe/Berlin",
-                cause=cause,
-            ) from cause
-        runs_on = dict(zip(registrations.names, registrations.runs_on, strict=True))
-        registers = registers_of(loaded.tasks.values(), loaded.runs, runs_on, zone_name(zone))
-        monitor = Monitor(registers) if scheduler._monitor else None
-        scheduler._observer = Observer(monitor, self._violated)
-        return registers
-
-    async def _rows(self, resolution: Resolution, zone: tzinfo, boot: Sequence[TraceRow] = ()) -> list[TraceRow]:
-        scheduler = self._scheduler
-        if scheduler._observer is None:
-            return []
-        declared = resolution.preserved.tasks + resolution.added
-        declared += [each.new for each in resolution.overridden]
-        rows = await self._through(
-            initialization_rows(
-                resolution,
-                call=self._call,
-                call_is_known=self._is_known(),
-                zone=zone_name(zone),
-                again=scheduler._loop is not None,
-                in_force=declared,
-                interrupted="restart" if scheduler._restart_interrupted else "wait",
-                max_concurrency=scheduler._max_concurrency,
-                threads=scheduler._max_concurrency or scheduler._host.default_threads,
-            ),
-            steps_between_clock_reads=STEP_TASKS,
+    async def announce(self, effect: Effect) -> None:
+        """Announce what has changed, task by task, and that the call is complete."""
+        zone, total = zone_name(effect.zone), self._declared.count
+        if effect.zone_before is not None and effect.zone_before != zone:
+            self._outbox.emit(HostZoneChanged(effect.zone_before, zone))
+        steps = announce.declarations(
+            self._outbox, effect.resolution, effect.zone, effect.engine.identifiers, first=effect.first
         )
-        return [*boot, *rows]
+        await paced(self._clock, steps, steps_between_clock_reads=STEP_TASKS)
+        if effect.first:
+            self._outbox.emit(SchedulerInitializationCompleted(total, total, 0))
+        else:
+            skipped = effect.resolution.preserved.count
+            self._outbox.emit(SchedulerReinitializationCompleted(total, total - skipped, skipped))
 
-    def _was_done(self, rows: Sequence[TraceRow]) -> None:
-        if self._scheduler._observer is not None:
-            self._scheduler._observer.durable(rows)
+    # --- steps that first and later calls share ----------------------------------------------------------------------
 
-    def _violated(self, violation: "Violation") -> None:
-        zone = self._clock.zone()
-        self._sink.emit(
-            PropertyViolated(
-                violation.property,
-                violation.sentence,
-                violation.seq,
-                as_datetime(violation.at, zone),
-                violation.task,
-                violation.registers,
-            )
-        )
-
-    # --- those after it ----------------------------------------------------------------------------------------------
-
-    async def _again(self, loop: Loop, registrations: Registrations) -> None:
-        agenda = loop.agenda
-        self._sink.emit(SchedulerReinitializationStarted(registrations.count))
-        zone, old_zone = self._clock.zone(), agenda.zone
-        try:
-            async with loop.held():
-                resolution = await self._change(loop, registrations, zone)
-        except StoreError as cause:
-            # The store fails at this moment, and whoever waits for it holds what this call needs.
-            if not registrations.count:
-                raise
-            raise ScheduleTaskError(registrations.names[0], registrations.expressions[0].text, cause) from cause
-        if zone_name(zone) != zone_name(old_zone):
-            self._sink.emit(HostZoneChanged(zone_name(old_zone), zone_name(zone)))
-        loop.wake.set()
-        await self._through(self._tell(resolution, zone, again=True), steps_between_clock_reads=STEP_TASKS)
-        total, skipped = registrations.count, resolution.preserved.count
-        self._sink.emit(SchedulerReinitializationCompleted(total, total - skipped, skipped))
-
-    async def _change(self, loop: Loop, registrations: Registrations, zone: tzinfo) -> Resolution:
-        """Compare, commit, put in force; nothing is decided meanwhile; callbacks end, and that is recorded."""
-        agenda, journal = loop.agenda, loop.journal
-        now = Instant(self._clock.now())
-        loop.entering(now)
-        stored = await self._through(_by_name(agenda.tasks()))
-        resolution = await self._resolve(registrations, stored, now, zone)
-        moved = zone_name(zone) != zone_name(agenda.zone)
-        rows = await self._rows(resolution, zone)
-        await journal.flush_notes()  # the call itself stands in the trace before what comes of it
-        self.phase = Phase.COMMITTING
-        trace = TraceRows(rows) if self._scheduler._trace else None
-        if resolution.changes_tasks or moved or trace is not None:
-            replacement = Replacement(resolution, None, zone_name(zone), now, trace)
-            await self._replace(replacement, journal.next_number())
-        self._was_done(rows)
-        loop.calls.took_effect(self._call)
-        await self._put_in_force(loop, resolution, now)
-        if moved:
-            await self._through(agenda.rebuild(now, zone=zone))
-        return resolution
-
-    async def _put_in_force(self, loop: Loop, resolution: Resolution, now: Instant) -> None:
-        gone = [each.task for each in resolution.orphaned] + [each.old for each in resolution.overridden]
-        arrived = resolution.added + [each.new for each in resolution.overridden]
-        # Without a pause: an end that settles in between must find either the old order or the new one.
-        loop.withdraw(gone)
-        loop.adopt(arrived)
-        await self._through(loop.agenda.leave(gone), steps_between_clock_reads=STEP_TASKS)
-        await self._through(loop.agenda.enter(arrived, now))
-        elsewhere = await self._through(_call_the_newest(resolution), steps_between_clock_reads=STEP_TASKS)
-        # What is called and where change together: a durable start may have its turn in any pause.
-        for task, registration in elsewhere:
-            task.callback = registration.callback
-        loop.agenda.change_queue([(task, registration.runs_on) for task, registration in elsewhere], now)
-        for task in arrived:
-            task.written_by = self._scheduler._key
-
-    # --- both --------------------------------------------------------------------------------------------------------
-
-    async def _resolve(
-        self,
-        registrations: Registrations,
-        stored: dict[str, Task],
-        now: Instant,
-        zone: tzinfo,
-        *,
-        take_over: bool = False,
-    ) -> Resolution:
-        scheduler = self._scheduler
-        resolution = await self._through(
+    async def _resolve(self, ground: "OpenedStore | HeldEngine", loaded: dict[str, Task], now: Instant) -> Resolution:
+        resolution = await paced(
+            self._clock,
             resolve(
-                registrations,
-                stored,
+                self._declared,
+                loaded,
                 now=now,
-                zone=zone,
-                new_generations=scheduler._new_generation,
-                take_over=take_over,
-            )
+                zone=ground.zone,
+                new_generations=ground.generations.__next__,
+                take_over=ground.first,
+            ),
         )
-        if scheduler._refuse_mismatch and stored and resolution.changes_tasks:
+        if self._setup.options.on_mismatch == "refuse" and loaded and resolution.changes_tasks:
             raise TaskListMismatchError(**difference(resolution))
         return resolution
 
-    async def _replace(self, replacement: Replacement, number: int) -> None:
-        store = self._scheduler._store
+    async def _trace_rows(self, ground: "OpenedStore | HeldEngine", resolution: Resolution) -> list[TraceRow]:
+        if ground.trace is None:
+            return []
+        steps = declaration_rows(
+            self._setup, resolution, ground.zone, call=ground.call, noted=ground.is_noted, first=ground.first
+        )
+        rows = await paced(self._clock, steps, steps_between_clock_reads=STEP_TASKS)
+        return [*ground.boot_rows(), *rows]
+
+
+async def _replace(store: Store, replacement: Replacement, number: int) -> None:
+    """Have the store apply a replacement, or raise an error that names the first task it would have changed."""
+    try:
         try:
+            await store.replace(replacement, number)
+        except StoreError:
+            # A commit can succeed and still report a fault. Under the same number nothing happens twice.
             try:
                 await store.replace(replacement, number)
             except StoreError:
-                # A commit can succeed and still report a fault. Under the same number nothing happens twice.
-                try:
-                    await store.replace(replacement, number)
-                except StoreError:
-                    if not await _has_replaced(store, number):
-                        raise
-        except Exception as cause:
-            first = replacement.resolution.first_changed()
-            if first is None:
-                raise
-            raise ScheduleTaskError(*first, cause) from cause
-
-    def _tell(self, resolution: Resolution, zone: tzinfo, *, again: bool) -> Steps[None]:
-        """Emit one event or more for each task; a step is one task."""
-        sink, scheduler = self._sink, self._scheduler
-
-        def local(instant: Instant | None) -> datetime | None:
-            return None if instant is None else as_datetime(instant, zone)
-
-        for each in resolution.orphaned if sink.wants(TaskOrphaned) else ():
-            # Withdrawn by now, but the event speaks of what was.
-            sink.emit(
-                TaskOrphaned(
-                    each.task.name,
-                    local(each.last_attempt_at),
-                    scheduler._identifiers.get(each.task.written_by, ""),
-                    each.dropped,
-                )
-            )
-            yield
-        for change in resolution.overridden if sink.wants(TaskOverridden) else ():
-            old_state = {**configuration(change.old), **_times(change.old_state, local)}
-            new_state = {**configuration(change.new), **_times(change.new.state, local)}
-            sink.emit(TaskOverridden(change.new.name, change.change_type, old_state, new_state, change.dropped))
-            yield
-        for task in resolution.added if sink.wants(TaskAdded) else ():
-            sink.emit(TaskAdded(task.name, task.expression.text, task.delay))
-            yield
-        if not again:
-            for task in resolution.interrupted if sink.wants(TaskInterrupted) else ():
-                state = task.state
-                if isinstance(state, Interrupted):
-                    started, resumes = as_datetime(state.last_attempt_at, zone), local(state.resume_at)
-                    sink.emit(TaskInterrupted(task.name, started, state.interruptions, resumes))
-                yield
-        if sink.wants(TaskScheduled):
-            for task in resolution.preserved.tasks:
-                sink.emit(TaskPreserved(task.name))
-                if again:
-                    sink.emit(TaskSkipped(task.name, "already scheduled as declared"))
-                else:
-                    sink.emit(TaskScheduled(task.name, task.expression.text, task.delay))
-                yield
-            for task in (*resolution.added, *(change.new for change in resolution.overridden)):
-                sink.emit(TaskScheduled(task.name, task.expression.text, task.delay))
-                yield
+                if not await _has_replaced(store, number):
+                    raise
+    except Exception as cause:
+        first = replacement.resolution.first_changed()
+        if first is None:
+            raise
+        raise ScheduleTaskError(*first, cause) from cause
 
 
-def hand_on(previous: "asyncio.Future[None] | None", turn: "asyncio.Future[None]") -> None:
-    """Tell those behind that this call is over, but never before the ones ahead of it are."""
+async def _has_replaced(store: Store, number: int) -> bool:
+    """Whether the replacement is in the store after all; False if the store cannot even be asked."""
+    with contextlib.suppress(StoreError):
+        return await store.has_replaced(number)
+    return False
 
-    def tell(_: object) -> None:
-        if not turn.done():
-            turn.set_result(None)
 
-    if previous is None or previous.done():
-        tell(None)
-    else:
-        previous.add_done_callback(tell)
+# --- a first call ----------------------------------------------------------------------------------------------------
+
+
+class OpenedStore:
+    """What a first call starts from: the store, opened, and what it holds."""
+
+    first = True
+    is_noted = False
+    """Whether the trace has the call already."""
+
+    def __init__(self, setup: Setup, calls: Calls, call: int, declared: Registrations, identifier: str) -> None:
+        self.call = calls.goes_first(call)
+        self.zone = setup.clock.zone()
+        self.zone_before: str | None = None
+        self.trace: Trace | None = None
+        self.generations = count(1)
+        self._setup = setup
+        self._calls = calls
+        self._declared = declared
+        self._identifier = identifier
+        self._now = Instant(setup.clock.now())
+        self._persisted: Persisted
+        self._correction: Correction | None = None
+        self._registers: RegisterSnapshot | None = None
+
+    @contextlib.asynccontextmanager
+    async def hold(self) -> AsyncIterator[Instant]:
+        """Open the store; close it again if the call fails."""
+        store = self._setup.store
+        self._persisted = await store.open(self._identifier, self._now)
+        try:
+            self.generations = count(self._persisted.next_generation)
+            self.zone_before = self._persisted.zone
+            yield self._now
+        except BaseException:
+            await store.close()
+            raise
+
+    async def load(self, now: Instant) -> dict[str, Task]:
+        """Make tasks of the stored rows, and begin a trace of them if one is wanted."""
+        options = self._setup.options
+        steps = _load(self._persisted.records, now, self.zone, restart=options.restarts_interrupted)
+        loaded = await paced(self._setup.clock, steps)
+        if loaded.too_far_ahead:
+            self._correction = Correction(now, minute_of(now, self.zone))
+        if options.observed:
+            self._registers = registers_of(loaded.tasks.values(), loaded.runs, self._declared, self.zone)
+            self.trace = Trace(self._setup, self._registers)
+        return loaded.tasks
+
+    def boot_rows(self) -> list[TraceRow]:
+        """A process has opened the store."""
+        elapsed = int(self._setup.clock.elapsed() * MICROSECONDS)
+        return [row_of(BT(0, self._now, f"{self._identifier}/{self.call}", elapsed))]
+
+    async def before_commit(self) -> None:
+        """Nothing was noted before this call."""
+
+    def replacement(self, resolution: Resolution, rows: Sequence[TraceRow]) -> Replacement:
+        """All that is declared, what a step back of the clock corrects, and the registers from which a trace begins."""
+        trace = TraceRows(rows, self._registers) if self._setup.options.trace else None
+        return Replacement(resolution, self._correction, zone_name(self.zone), self._now, trace)
+
+    def next_number(self) -> int:
+        """The number of the first write."""
+        return self._persisted.next_number
+
+    async def put_in_force(self, resolution: Resolution, loaded: dict[str, Task]) -> Engine:
+        """Make an engine for the declared tasks."""
+        setup, persisted, now = self._setup, self._persisted, self._now
+        agenda = Agenda(self.zone, persisted.scheduler_key)
+        await paced(setup.clock, agenda.enter(in_force(resolution, loaded, persisted.scheduler_key), now))
+        after = persisted._replace(
+            records=(),
+            identifiers={**persisted.identifiers, persisted.scheduler_key: self._identifier},
+            next_number=persisted.next_number + 1,
+        )
+        engine = Engine(setup, agenda, after, self.generations, self.trace, self._calls.open_stops)
+        engine.loop.wall.accept(now, self.zone, polled=False)
+        self._calls.engine_begins(engine.journal)
+        return engine
 
 
 class _Loaded(NamedTuple):
@@ -421,6 +281,94 @@ def _load(records: Sequence[EqualRows], now: Instant, zone: tzinfo, *, restart: 
     return _Loaded(stored, runs, too_far_ahead)
 
 
+def _undeclared() -> None:
+    """What a stored task would call before its registration gives it a callback; never called."""
+
+
+# --- a later call ----------------------------------------------------------------------------------------------------
+
+
+class HeldEngine:
+    """What a later call starts from: the running engine, held still. Callbacks end meanwhile, and are recorded."""
+
+    first = False
+
+    def __init__(self, engine: Engine, calls: Calls, call: int, declared: Registrations) -> None:
+        self.call = call
+        self.is_noted = calls.is_noted(call)
+        self.zone = engine.setup.clock.zone()
+        self.zone_before = zone_name(engine.agenda.zone)
+        self.trace = engine.trace
+        self.generations = engine.generations
+        self._setup = engine.setup
+        self._calls = calls
+        self._declared = declared
+        self._engine = engine
+        self._moved = zone_name(self.zone) != self.zone_before
+
+    @contextlib.asynccontextmanager
+    async def hold(self) -> AsyncIterator[Instant]:
+        """Hold the loop; an error of the store names the first task that is declared."""
+        engine = self._engine
+        try:
+            async with engine.loop.held():
+                now = Instant(self._setup.clock.now())
+                engine.loop.wall.accept(now, engine.agenda.zone, polled=engine.gate.loop_task is not None)
+                yield now
+        except StoreError as cause:
+            if not self._declared.count:
+                raise
+            name, expression = self._declared.names[0], self._declared.expressions[0]
+            raise ScheduleTaskError(name, expression.text, cause) from cause
+
+    async def load(self, now: Instant) -> dict[str, Task]:
+        """The tasks of the agenda."""
+        return await paced(self._setup.clock, _by_name(self._engine.agenda.tasks()))
+
+    def boot_rows(self) -> list[TraceRow]:
+        """The process has been there before."""
+        return []
+
+    async def before_commit(self) -> None:
+        """Have the call itself on record before what comes of it."""
+        await self._engine.journal.flush_notes()
+
+    def replacement(self, resolution: Resolution, rows: Sequence[TraceRow]) -> Replacement | None:
+        """All that changes; None if the same tasks are declared again and no trace says so."""
+        trace = TraceRows(rows) if self._setup.options.trace else None
+        if not (resolution.changes_tasks or self._moved or trace is not None):
+            return None
+        return Replacement(resolution, None, zone_name(self.zone), resolution.now, trace)
+
+    def next_number(self) -> int:
+        """The number after the last write."""
+        return self._engine.journal.next_number()
+
+    async def put_in_force(self, resolution: Resolution, loaded: dict[str, Task]) -> Engine:
+        """Change the agenda of the running engine, and wake the loop."""
+        self._calls.took_effect(self.call)
+        engine, clock, now = self._engine, self._setup.clock, resolution.now
+        agenda = engine.agenda
+        gone = [each.task for each in resolution.orphaned] + [each.old for each in resolution.overridden]
+        arrived = resolution.added + [each.new for each in resolution.overridden]
+        # Without a pause: an end that settles in between must find either the old order or the new one.
+        engine.replaced.withdraw(gone)
+        engine.replaced.adopt(arrived)
+        await paced(clock, agenda.leave(gone), steps_between_clock_reads=STEP_TASKS)
+        await paced(clock, agenda.enter(arrived, now))
+        elsewhere = await paced(clock, _call_the_newest(resolution), steps_between_clock_reads=STEP_TASKS)
+        # What is called and where it runs change together: a durable start may be launched in any pause.
+        for task, registration in elsewhere:
+            task.callback = registration.callback
+        agenda.change_queue([(task, registration.runs_on) for task, registration in elsewhere], now)
+        for task in arrived:
+            task.written_by = engine.key
+        if self._moved:
+            await paced(clock, agenda.rebuild(now, zone=self.zone))
+        engine.gate.wake.set()
+        return engine
+
+
 def _by_name(tasks: Iterable[Task]) -> Steps[dict[str, Task]]:
     found: dict[str, Task] = {}
     for index, task in enumerate(tasks):
@@ -440,24 +388,3 @@ def _call_the_newest(resolution: Resolution) -> Steps[list[tuple[Task, Registrat
             elsewhere.append((task, registration))
         yield
     return elsewhere
-
-
-def _undeclared() -> None:
-    """What a stored task would call before its registration gives it a callback; never called."""
-
-
-def _times(state: TaskState, local: Callable[[Instant | None], datetime | None]) -> dict[str, str | None]:
-    times = {
-        "lastAttemptAt": getattr(state, "last_attempt_at", None),
-        "lastSuccessAt": getattr(state, "last_success_at", None),
-        "lastFailureAt": getattr(state, "last_failure_at", None),
-        "pendingRetryUntil": getattr(state, "pending_retry_until", None),
-    }
-    return {name: None if (when := local(at)) is None else when.isoformat() for name, at in times.items()}
-
-
-async def _has_replaced(store: Store, number: int) -> bool:
-    """What is in the store decides; if it cannot even be asked, its fault is what the caller hears of."""
-    with contextlib.suppress(StoreError):
-        return await store.has_replaced(number)
-    return False

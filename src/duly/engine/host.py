@@ -1,4 +1,4 @@
-"""What a scheduler needs of its surroundings, in one bundle: the system's, or a simulated one.
+"""The surroundings of a scheduler in one bundle: clock, chance and threads, of the system or of a simulated host.
 
 Time, chance and threads reach the scheduler only through here, so the same code runs in production and in a
 deterministic simulation.
@@ -8,10 +8,15 @@ import sys
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from duly.clock import Clock, SystemClock
 from duly.threads import DaemonThreads, Threads, default_threads
+
+if TYPE_CHECKING:
+    from duly.core.agenda import Agenda, Decision, Slots
+
+Audit = Callable[["Agenda", "Decision", "Slots"], None]
 
 
 def _random_identifier() -> str:
@@ -28,20 +33,32 @@ def _thread_for_a_store() -> Threads:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """Clock, chance, threads for callbacks, and the thread that writes to the store."""
+    """What differs between a real computer and a simulated one."""
 
     clock: Clock
     new_identifier: Callable[[], str] = _random_identifier
     new_pool: Callable[[int], Threads] = _threads_for_callbacks
+    """Makes the threads for blocking callbacks."""
+
     default_threads: int = default_threads()
+    """How many there are unless `max_concurrency` says otherwise."""
+
     new_worker: Callable[[], Threads] = _thread_for_a_store
+    """Makes the thread in which a store writes."""
+
     eager: bool = sys.version_info >= (3, 12)
     """Whether a callback's first step is taken at once, without a round through the event loop."""
 
-    audit: Callable[[Any, Any], None] | None = None
-    """Called with the loop and each of its decisions, before the decision is carried out."""
+    audit: Audit | None = None
+    """Called with every decision, and the slots that were free for it, before it is carried out."""
 
 
-def system_host(clock: Clock | None) -> Host:
-    """The real surroundings, with the application's clock if it gave one."""
-    return Host(clock if clock is not None else SystemClock())
+def system_host(clock: object = None) -> Host:
+    """The real surroundings, with the application's clock if it gave one; raises a TypeError if that is not a clock."""
+    if clock is None:
+        return Host(SystemClock())
+    if isinstance(clock, type):
+        raise TypeError(f"clock must be an object, got the class {clock.__name__}: call it")
+    if not isinstance(clock, Clock):
+        raise TypeError(f"clock must have now, elapsed, zone and sleep_until; {type(clock).__name__} has not")
+    return Host(clock)

@@ -1,4 +1,4 @@
-"""Wait, decide, commit, launch; and settle what the callbacks came to.
+"""Poll: look at the clock, decide what starts, commit it, launch it, and sleep until there is something to do.
 
 The one order that survives a crash: a start is durable before its callback begins, an end is durable before the task
 may start again, and the agenda changes only after the commit.
@@ -6,433 +6,298 @@ may start again, and the agenda changes only after the commit.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import tzinfo
 from typing import Final
 
-from duly.clock import Clock, breathe, in_slices
-from duly.core.agenda import Agenda, Slots, decide
-from duly.core.changes import Ends, Starts, SuccessBlock
-from duly.core.cron import CronExpression
+from duly.core.agenda import Agenda, Decision, decide
+from duly.core.changes import Starts
 from duly.core.moments import MICROSECONDS, Instant, Minute, as_datetime
-from duly.core.steps import STEP_TASKS, Steps
-from duly.core.task import Correction, End, Grounds, Running, Task, TaskState, Withdrawn, fail, succeed
-from duly.engine.announce import Reports, error_text
-from duly.engine.host import Host
+from duly.core.steps import Steps
+from duly.core.task import Correction
+from duly.engine import announce
+from duly.engine.gate import Gate
 from duly.engine.journal import Journal
-from duly.engine.runner import Execution
-from duly.engine.runs import Run
-from duly.engine.shutdown import Life
-from duly.engine.sink import Sink
-from duly.engine.trace import Calls, Observer
+from duly.engine.pacing import breathe, paced
+from duly.engine.runner import Runner
+from duly.engine.setup import Setup
+from duly.engine.traffic import Traffic
 from duly.events import ClockJumped, PollCompleted, PollingStarted, PollingStopped, PollStarted
-from duly.stores.port import Store
+from duly.formal.trace import CK, WK
+
+FIRST_CHUNK_STARTS: Final = 625
+"""The first commit of a poll is small so that the first callbacks start early; each later chunk doubles."""
 
 CHUNK_STARTS_MAX: Final = 5_000
 """Starts of one commit. It bounds how many are durable but not yet called when the process dies."""
 
-FIRST_CHUNK_STARTS: Final = 625
-"""Starts of the first commit of a look; each may have twice as many as the one before it. Nothing is called before the
-first is durable, so it is small; while its starts are called, the next is written."""
-
 LARGE_CHUNK: Final = 500
-"""So many tasks asked at once, and others have their turn before the next ones are."""
+"""Yield to the event loop after asking this many tasks."""
 
 STEP_MICROSECONDS: Final = 1 * MICROSECONDS
 """A wall clock that moved this much more, or less, than time passed has been stepped."""
 
-SETTLED_TOGETHER: Final = 64
-"""Durable ends that are settled without a pause, as of one and the same moment."""
+
+class WallClock:
+    """What the wall clock showed last, and whether it has been stepped since."""
+
+    def __init__(self, setup: Setup, journal: Journal) -> None:
+        self._clock = setup.clock
+        self._outbox = setup.outbox
+        self._journal = journal
+        self.seen = Instant(self._clock.now())
+        """What it showed when it was last looked at."""
+        self._seen_elapsed = self._clock.elapsed()
+
+    def expected(self) -> Instant:
+        """What it would show now if it had not been stepped since it was last seen."""
+        return Instant(self.seen + int((self._clock.elapsed() - self._seen_elapsed) * MICROSECONDS))
+
+    def see(self, now: Instant, zone: tzinfo, *, went_back: bool = False) -> None:
+        """Remember what the clock shows; announce a step since the last time, and note it in the trace."""
+        expected = self.expected()
+        self.seen, self._seen_elapsed = now, self._clock.elapsed()
+        stepped = abs(now - expected) >= STEP_MICROSECONDS
+        if stepped and self._outbox.wants(ClockJumped):
+            old, new = as_datetime(expected, zone), as_datetime(now, zone)
+            self._outbox.emit(ClockJumped(old, new, (now - expected) // 1000))
+        if stepped or went_back:
+            self._journal.note(CK(0, now, expected))
+
+    def accept(self, now: Instant, zone: tzinfo, *, polled: bool) -> None:
+        """Tasks enter the agenda by this sample of the clock; if it shows less at the next poll, it has gone back."""
+        if not polled:
+            self.seen = max(self.seen, now)
+        elif now >= self.seen:
+            self.see(now, zone)
 
 
 @dataclass(slots=True)
-class Stray:
-    """A withdrawn declaration that still runs, and the one that waits for its end."""
+class Tally:
+    """What one poll has done, for its event."""
 
-    task: Task
-    successor: Task | None = None
+    evaluated: int = 0
+    started: int = 0
 
 
-class Loop(Life):
-    """The running half of a scheduler: from one initialize() to the stop that ends it."""
+class Loop:
+    """The polling half of an engine."""
 
     def __init__(
         self,
-        host: Host,
-        store: Store,
-        sink: Sink,
+        setup: Setup,
         agenda: Agenda,
+        journal: Journal,
+        runner: Runner,
+        gate: Gate,
+        traffic: Traffic,
         *,
         first_run: int,
-        first_number: int,
-        scheduler_key: int,
-        max_concurrency: int | None,
-        run_timeout: timedelta | None,
-        pool_size: int,
-        owner: object,
-        stopping: Callable[[], bool],
-        torn_down: Callable[[], None],
-        observer: Observer | None = None,
-        traced: bool = False,
     ) -> None:
-        self.agenda = agenda
         self.lock = asyncio.Lock()
-        """Held while starts are being decided and committed, or the agenda is being replaced."""
-        self._host = host
-        self._clock: Clock = host.clock
-        self._store = store
-        self._sink = sink
-        self._reports = Reports(sink)
-        self._next_run = first_run
-        self._max_concurrency = max_concurrency
-        self._stopping = stopping
-        self._torn_down = torn_down
-        self.journal = Journal(
-            store,
-            self._clock,
-            sink,
-            first_number=first_number,
-            starts_allowed=self._may_start,
-            ended=self._settle,
-            more_ends=lambda: not self.execution.all_returned.is_set(),
-            starts_follow=lambda: self._bursting,
-            observer=observer,
-            traced=traced,
-        )
-        self.observer = observer
-        self.calls = Calls(self._clock, self.journal.note)
-        self.wake = asyncio.Event()
-        self.parked = False
-        """Asleep until the next look: nothing is ready, and nothing is being decided."""
-        self.execution = Execution(
-            host,
-            pool_size=pool_size,
-            run_timeout=run_timeout,
-            owner=owner,
-            scheduler_key=scheduler_key,
-            succeeded=self._record_success,
-            failed=self._record_failure,
-            recorded=self._recorded,
-            tearing_down=lambda: self.tearing_down,
-            is_writing=lambda: self.journal.at_the_store,
-            ends_are_heard=self._reports.ends_are_heard,
-        )
-        self._strays: dict[str, Stray] = {}
-        """Declarations that were withdrawn while they ran, by name: whoever takes the name waits for their ends."""
-        self._owes = False
-        self._bursting = False
-        """A full chunk of starts is on its way to the disk: when it is there, the next one follows at once."""
-        self._closing = False
-        self._abandoned = False
-        self._stepped_back = False
-        """The clock went back between an end and the moment it was durable: what it armed may lie too far ahead."""
-        self._looked_for_overdue: Minute | None = None
+        """Held while starts are being decided and committed, or the agenda is being changed."""
         self.polling = False
-        """There are tasks to watch, and it was told."""
-        self._seen_now = self._clock.now()
-        self._seen_elapsed = self._clock.elapsed()
-        self._noticed = Instant(self._seen_now)
-        """As of when the agenda knows what is due."""
-        self.active_since = Instant(self._seen_now)
-        self._main: asyncio.Task[None] | None = None
-        event_loop = asyncio.get_running_loop()
-        self._helpers = [event_loop.create_task(self.journal.run(), name="duly-journal")]
-        if run_timeout is not None:
-            self._helpers.append(event_loop.create_task(self.execution.keep_time(), name="duly-deadlines"))
+        """There are tasks to poll for, and it was announced."""
+        self.parked = False
+        """Asleep until the next poll: nothing is ready, and nothing is being decided."""
+        self.wall = WallClock(setup, journal)
+        self.active_since = self.wall.seen
+        self._setup = setup
+        self._clock = setup.clock
+        self._outbox = setup.outbox
+        self._agenda = agenda
+        self._journal = journal
+        self._runner = runner
+        self._gate = gate
+        self._traffic = traffic
+        self._next_run = first_run
+        self._queued_until = self.wall.seen
+        """The instant up to which all that is due has been queued."""
+        self._minute: Minute | None = None  # of the last poll
 
-    # --- life --------------------------------------------------------------------------------------------------------
+    # --- poll after poll ---------------------------------------------------------------------------------------------
 
-    def start(self) -> None:
-        """Begin to look, unless a stop came first; the first look follows at once (SPEC 3.8)."""
-        if self._main is None and not self._closing:
-            self.active_since = Instant(self._clock.now())
-            self._main = asyncio.get_running_loop().create_task(self._live(), name="duly-loop")
+    async def run(self) -> None:
+        """Poll until a stop() has waited for the last callback; the first poll follows at once (SPEC 3.8)."""
+        self.active_since = Instant(self._clock.now())
+        while not self._is_over():
+            try:
+                await self.poll()
+                if not self._is_over():
+                    await self._sleep()
+            except Exception as fault:
+                # Nothing is lost: what is owed follows from durable state. Poll again soon.
+                self._outbox.unexpected(fault)
+                self._gate.wake.clear()
+                await self._clock.sleep_until(self._clock.now() + MICROSECONDS, self._gate.wake)
 
-    async def _live(self) -> None:
-        try:
-            while not self._is_over():
-                try:
-                    await self._look()
-                except Exception as fault:
-                    # Nothing is lost: what is owed follows from durable state. Look again soon.
-                    self._sink.unexpected(fault)
-                    self.wake.clear()
-                    await self._clock.sleep_until(self._clock.now() + MICROSECONDS, self.wake)
-        except asyncio.CancelledError:
-            self._tear_down()
-            raise
-
-    # --- looking -----------------------------------------------------------------------------------------------------
-
-    async def _look(self) -> None:
-        await self._watch_clock()
-        now = self._clock.now()
-        begun = self._clock.elapsed()
-        if bool(self.agenda.size) != self.polling:
-            self.polling = bool(self.agenda.size)
-            self._sink.emit(PollingStarted() if self.polling else PollingStopped())
-        await in_slices(self._clock, self._overdue_runs(Instant(now)), steps_between_clock_reads=STEP_TASKS)
-        if self.polling and not self._stopping():
-            self._store.touch()
-            tell = self._sink.wants(PollStarted)
-            if tell:
-                self._sink.emit(PollStarted(as_datetime(now, self.agenda.zone), self.agenda.size))
-            evaluated, executed = await self._start_owed()
-            if tell:
-                milliseconds = (self._clock.elapsed() - begun) * 1000
-                self._sink.emit(PollCompleted(as_datetime(now, self.agenda.zone), evaluated, executed, milliseconds))
-        if self._is_over():
+    async def poll(self) -> None:
+        """One pass: follow the clock, find runs that are overdue, start all that is owed and has a slot."""
+        await self._follow_clock()
+        now, begun = Instant(self._clock.now()), self._clock.elapsed()
+        self._announce_polling()
+        if (minute := self._agenda.minute(now)) != self._minute:
+            self._minute = minute
+            self._journal.note(WK(0, now, int(self._clock.elapsed() * MICROSECONDS)))
+            await paced(self._clock, self._announce_overdue_runs(now))
+        if not self.polling or self._gate.stopping:
             return
+        self._setup.store.touch()
+        wanted = self._outbox.wants(PollStarted)
+        if wanted:
+            self._outbox.emit(PollStarted(as_datetime(now, self._agenda.zone), self._agenda.size))
+        tally = await self._start_owed()
+        if wanted:
+            at, milliseconds = as_datetime(now, self._agenda.zone), (self._clock.elapsed() - begun) * 1000
+            self._outbox.emit(PollCompleted(at, tally.evaluated, tally.started, milliseconds))
+
+    def _is_over(self) -> bool:
+        return self._gate.closing and self._runner.all_returned.is_set()
+
+    async def _sleep(self) -> None:
         self.parked = True
         try:
-            await self._clock.sleep_until(self._next_look(), self.wake)
+            await self._clock.sleep_until(self._next_poll(), self._gate.wake)
         finally:
             self.parked = False
-        self.wake.clear()
+        self._gate.wake.clear()
 
-    def _overdue_runs(self, now: Instant) -> Steps[None]:
-        """Tell, once for each run, that it outlives its task's next due minute; looked for once a minute."""
-        minute = self.agenda.minute(now)
-        if minute == self._looked_for_overdue:
-            return
-        self._looked_for_overdue = minute
-        self.journal.note("WK", now, int(self._clock.elapsed() * MICROSECONDS))
-        for run in list(self.execution.runs.values()):
-            if not run.overdue and (due := self.agenda.due_since(run.task, now)) is not None:
+    def _next_poll(self) -> Instant:
+        now = Instant(self._clock.now())
+        # Launching takes time: a minute that ended meanwhile is polled now, and not a minute later.
+        since = min(now, self._queued_until) if self.polling and self._gate.open else now
+        next_poll = self._agenda.minute_ends(since)
+        if not self._gate.stopping and (timer := self._agenda.next_timer()) is not None:
+            next_poll = min(next_poll, timer)
+        return max(now, next_poll)
+
+    def _announce_polling(self) -> None:
+        if bool(self._agenda.size) != self.polling:
+            self.polling = bool(self._agenda.size)
+            self._outbox.emit(PollingStarted() if self.polling else PollingStopped())
+
+    def _announce_overdue_runs(self, now: Instant) -> Steps[None]:
+        """Announce each run, once, that outlives its task's next due minute."""
+        for run in list(self._runner.runs.values()):
+            if not run.overdue and (due := self._agenda.due_since(run.task, now)) is not None:
                 run.overdue = True
-                self._reports.overdue(run, due, self.agenda.zone)
+                announce.overdue(self._outbox, run.task.name, run.started_at, due, self._agenda.zone)
             yield
 
-    def _next_look(self) -> Instant:
-        now = Instant(self._clock.now())
-        # Calling what was started takes time: a minute that ended meanwhile is looked at now, and not a minute later.
-        looked = min(now, self._noticed) if self.polling and self._may_start() else now
-        looks = [self.agenda.minute_ends(looked)]
-        if not self._stopping() and (timer := self.agenda.next_timer()) is not None:
-            looks.append(timer)
-        return max(now, min(looks))
+    # --- starts ------------------------------------------------------------------------------------------------------
 
-    async def _watch_clock(self) -> None:
-        """Notice steps of the wall clock; set right what a step back left too far ahead (SPEC 2.5)."""
-        now = self._clock.now()
-        back = now < self._seen_now or self._stepped_back
-        self._see(now, back=back)
-        if back:
-            self._stepped_back = False
-            async with self.lock:
-                await self._correct(Instant(now))
-                await in_slices(self._clock, self.agenda.rebuild(Instant(now)))
+    async def _start_owed(self) -> Tally:
+        tally = Tally()
+        async with contextlib.aclosing(self._committed_chunks(tally)) as chunks:
+            async for chunk in chunks:  # the next chunk is being committed while this one is launched
+                await self._runner.launch(chunk)
+        return tally
 
-    def _see(self, now: int, *, back: bool = False) -> None:
-        """Remember what the wall clock shows, and tell if it has been stepped since the last time."""
-        before, elapsed = self._seen_now, self._clock.elapsed()
-        passed = int((elapsed - self._seen_elapsed) * MICROSECONDS)
-        self._seen_now, self._seen_elapsed = now, elapsed
-        jump = now - before - passed
-        stepped = abs(jump) >= STEP_MICROSECONDS
-        if stepped and self._sink.wants(ClockJumped):
-            old, new = as_datetime(before + passed, self.agenda.zone), as_datetime(now, self.agenda.zone)
-            self._sink.emit(ClockJumped(old, new, jump // 1000))
-        if stepped or back:
-            self.journal.note("CK", now, before + passed)
+    async def _committed_chunks(self, tally: Tally) -> AsyncGenerator[Starts, None]:
+        """Yield all that is owed and has a slot, as durable starts, chunk by chunk.
 
-    def entering(self, now: Instant) -> None:
-        """Tasks enter the agenda by this clock sample: a clock that shows less at the next look has gone back."""
-        if self._main is None:
-            self._seen_now = max(self._seen_now, now)  # nothing has been looked at before
-        elif now >= self._seen_now:
-            self._see(now)
+        A chunk is yielded when the commit of the next one is under way. Durable starts are launched whatever happens
+        here: a fault is raised after the last of them.
+        """
+        durable = Starts()  # and not launched yet
+        limit = FIRST_CHUNK_STARTS
+        fault: Exception | None = None
+        try:
+            while self._gate.open:
+                async with self.lock:
+                    decision = await self._decide(limit)
+                    if decision is None:
+                        break
+                    commit = self._journal.commit(decision.starts) if decision.starts.count else None
+                    self._traffic.starts_follow = decision.starts.count >= limit
+                    limit = min(2 * limit, CHUNK_STARTS_MAX)
+                    if durable.count:
+                        yield durable
+                        durable = Starts()
+                    granted = await commit if commit is not None else Starts()
+                    if granted is None:
+                        break  # a stop() overtook the commit
+                    self._agenda.apply(decision, granted)
+                    self._runner.admit(granted)
+                    durable = granted
+                tally.evaluated += decision.evaluated
+                tally.started += granted.count
+                announce.starts(self._outbox, granted, self._agenda, self.active_since)
+                if decision.evaluated >= LARGE_CHUNK:
+                    await breathe()  # a large chunk held the event loop for milliseconds: let others run first
+        except Exception as raised:
+            fault = raised
+        finally:
+            self._traffic.starts_follow = False
+        if durable.count:
+            yield durable
+        if fault is not None:
+            raise fault
 
-    async def _correct(self, now: Instant) -> None:
-        if await in_slices(self._clock, self.agenda.too_far_ahead(now)):
-            await self.journal.commit(Correction(now, self.agenda.minute(now)))
-            # The same to whatever ends meanwhile, before or after: it is already so in the store.
-            await in_slices(self._clock, self.agenda.correct(now))
+    async def _decide(self, limit: int) -> Decision | None:
+        """Decide what starts next, with the lock held; None when this poll has nothing more to start."""
+        agenda, wall = self._agenda, self.wall
+        while self._gate.open:  # a stop() may have been called while the lock was awaited
+            now = Instant(self._clock.now())
+            if now < wall.seen:
+                self._gate.wake.set()  # the clock went back; the next poll, which follows at once, deals with that
+                return None
+            wall.see(now, agenda.zone)
+            await paced(self._clock, agenda.queue_due(now), steps_between_clock_reads=8)
+            self._queued_until = now
+            if not agenda.waiting or not self._gate.open:
+                return None
+            # Ends may have settled meanwhile: what they set free starts after them.
+            queued_at, now = now, Instant(self._clock.now())
+            if now < queued_at or agenda.minute(now) != agenda.minute(queued_at):
+                continue
+            wall.see(now, agenda.zone)
+            slots = self._runner.free_slots()
+            decision = decide(agenda, now, slots, limit=limit, first_run=self._next_run)
+            if self._setup.host.audit is not None:
+                self._setup.host.audit(agenda, decision, slots)
+            self._next_run += decision.starts.count
+            return decision if decision.evaluated else None
+        return None
 
     @contextlib.asynccontextmanager
     async def held(self) -> AsyncIterator[None]:
-        """Nothing is decided meanwhile. Raises the store's fault instead of waiting for its end."""
-        await self.journal.acquire(self.lock)
+        """Hold the lock, so that nothing is decided meanwhile; raises the store's fault if the store fails.
+
+        The loop holds the lock while its write is retried; an initialize() does not wait for that.
+        """
+        event_loop = asyncio.get_running_loop()
+        acquiring = event_loop.create_task(self.lock.acquire())
+        failing = event_loop.create_task(self._journal.failing())
+        try:
+            await asyncio.wait({acquiring, failing}, return_when=asyncio.FIRST_COMPLETED)
+            if not acquiring.done():
+                raise failing.result()
+        except BaseException:
+            if acquiring.done():
+                self.lock.release()
+            acquiring.cancel()
+            raise
+        finally:
+            failing.cancel()
         try:
             yield
         finally:
             self.lock.release()
 
-    def _may_start(self) -> bool:
-        return not self._stopping() and not self._closing
+    # --- the clock ---------------------------------------------------------------------------------------------------
 
-    def free_slots(self) -> Slots:
-        """How many callbacks may begin now."""
-        total = None if self._max_concurrency is None else self._max_concurrency - self.execution.open
-        return Slots(total, self.execution.free_threads)
-
-    async def _start_owed(self) -> tuple[int, int]:
-        """Start all that is owed and has a slot, chunk by chunk: one is launched while the next is being committed."""
-        evaluated = executed = 0
-        limit = FIRST_CHUNK_STARTS
-        launching = Starts()
-        try:
-            while self._may_start():
-                async with self.lock:
-                    now = Instant(self._clock.now())
-                    if not self._may_start():
-                        break  # a stop was called while the lock was somebody else's
-                    if now < self._seen_now:
-                        self.wake.set()  # the clock went back; that comes first, and at once
-                        break
-                    self._see(now)
-                    await in_slices(self._clock, self.agenda.queue_due(now), steps_between_clock_reads=8)
-                    self._noticed = now
-                    if not self.agenda.waiting or not self._may_start():
-                        break
-                    # Ends may have settled meanwhile: what they set free starts after them.
-                    noticed, now = now, Instant(self._clock.now())
-                    if now < noticed or self.agenda.minute(now) != self.agenda.minute(noticed):
-                        continue
-                    self._see(now)
-                    decision = decide(self.agenda, now, self.free_slots(), limit=limit, first_run=self._next_run)
-                    if self._host.audit is not None:
-                        self._host.audit(self, decision)
-                    if not decision.evaluated:
-                        break
-                    self._next_run += decision.starts.count
-                    commit = self.journal.submit(decision.starts) if decision.starts.count else None
-                    self._bursting = decision.starts.count >= limit
-                    limit = min(2 * limit, CHUNK_STARTS_MAX)
-                    await self.execution.launch(launching)
-                    launching = Starts()
-                    granted = await commit if commit is not None else Starts()
-                    if granted is None:
-                        break
-                    self.agenda.apply(decision, granted)
-                    self.execution.admit(granted)
-                    launching = granted
-                evaluated += decision.evaluated
-                executed += granted.count
-                self._reports.starts(granted, self.agenda, self.active_since)
-                if decision.evaluated >= LARGE_CHUNK:
-                    await breathe()  # between what so many cost, started or not, and asking as many again
-        finally:
-            self._bursting = False
-            # Durable starts are called whatever happens here, unless the event loop itself is going away.
-            if not self.tearing_down:
-                await self.execution.launch(launching)
-        return evaluated, executed
-
-    # --- settling ----------------------------------------------------------------------------------------------------
-
-    def _record_success(self, run: Run) -> None:
-        """A callback returned: its end goes to the journal."""
-        grounds = run.grounds
-        self.journal.succeeded(run.task, run.number, grounds, self._end_of(grounds))
-
-    def _record_failure(self, run: Run, error: BaseException) -> None:
-        """A callback failed: the same, with what it raised and when it is tried again."""
-        at, task, state = self._end_of(run.grounds), run.task, run.task.state
-        retry_at, failures = None, 0
-        if isinstance(state, Running):
-            after = fail(state, at, task.delay)
-            retry_at, failures = after.pending_retry_until, after.failures
-        self.journal.record(End(task, run.number, run.grounds, at, error_text(error), retry_at, failures))
-
-    def _end_of(self, grounds: Grounds) -> Instant:
-        """When it is over: in whole milliseconds, so that runs share an end, a state and a statement."""
-        if self._closing:
-            self.wake.set()  # it may have been the last one
-        now = self._clock.now()
-        at = now - now % 1000  # but never before its start
-        return Instant(at if at >= grounds.at else min(now, grounds.at))
-
-    async def _recorded(self) -> None:
-        """Wait, not for long, until what was recorded is durable."""
-        self.journal.drained.clear()
-        await self._clock.sleep_until(self._clock.now() + MICROSECONDS, self.journal.drained)
-
-    async def _settle(self, ends: Ends) -> None:
-        """Ends are durable: their tasks may start again."""
-        await in_slices(self._clock, self._settling(ends))
-        if self._owes or self.agenda.waiting:
-            self._owes = False
-            self.wake.set()
-
-    def _settling(self, ends: Ends) -> Steps[None]:
-        for block in ends.blocks:
-            if isinstance(block, SuccessBlock):
-                yield from self._settling_successes(block)
-            else:
-                (run,) = self.execution.release((block.task,))
-                self._settle_failure(run, block, Instant(self._clock.now()))
-                yield
-
-    def _settling_successes(self, block: SuccessBlock) -> Steps[None]:
-        agenda, at, tell = self.agenda, block.at, self._reports.ends_are_heard()
-        before: TaskState | None = None
-        after: TaskState | None = None
-        for first in range(0, len(block.tasks), SETTLED_TOGETHER):
-            tasks = block.tasks[first : first + SETTLED_TOGETHER]
-            released = self.execution.release(tasks)
-            now = Instant(self._clock.now())
-            self._stepped_back |= at > now
-            expression: CronExpression | None = None
-            for task in tasks:
-                state = task.state
-                if state is before and task.expression is expression:
-                    # States are values: who started and ended together, and owes nothing together, shares one.
-                    assert after is not None
-                    task.state = after
-                elif isinstance(state, Running):
-                    if state is not before or after is None:
-                        before, after = state, succeed(state, at)
-                    task.state = after
-                    owes = agenda.review(task, now)
-                    self._owes |= owes
-                    expression = None if owes else task.expression
-                else:
-                    self._settle_stray(task, now)
-            if tell:
-                numbers = block.runs[first : first + SETTLED_TOGETHER]
-                for task, number, run in zip(tasks, numbers, released, strict=True):
-                    self._reports.end(End(task, number, block.grounds, at), run, agenda.zone)
-            yield
-
-    def _settle_failure(self, run: Run | None, end: End, now: Instant) -> None:
-        task, state = end.task, end.task.state
-        if isinstance(state, Running):
-            task.state = fail(state, end.at, task.delay)
-            self.agenda.review(task, now)
-            self._owes = True
-            self._stepped_back |= end.at > now
-        else:
-            self._settle_stray(task, now)
-        self._reports.end(end, run, self.agenda.zone)
-
-    def _settle_stray(self, task: Task, now: Instant) -> None:
-        """The run of a withdrawn declaration is over: whoever has its name need not wait any more."""
-        stray = self._strays.get(task.name)
-        if stray is not None and stray.task is task:
-            del self._strays[task.name]
-            if stray.successor is not None:
-                stray.successor.predecessor_runs = False
-                self._owes |= self.agenda.review(stray.successor, now)
-
-    # --- re-initialisation -------------------------------------------------------------------------------------------
-
-    def withdraw(self, tasks: Sequence[Task]) -> None:
-        """Declarations are gone: their runs go on, and whoever takes the name waits for them (SPEC 5.3)."""
-        for task in tasks:
-            if isinstance(task.state, Running):
-                # Here, and not when the agenda comes to it: a run may end while the agenda pauses.
-                task.state = Withdrawn(task.state.served_through)
-                self._strays[task.name] = Stray(task)
-            elif task.predecessor_runs:
-                self._strays[task.name].successor = None
-
-    def adopt(self, tasks: Sequence[Task]) -> None:
-        """New declarations wait for a run of an earlier one of the same name."""
-        if self._strays:
-            for task in tasks:
-                stray = self._strays.get(task.name)
-                if stray is not None:
-                    stray.successor = task
-                    task.predecessor_runs = True
+    async def _follow_clock(self) -> None:
+        """See whether the wall clock was stepped; correct what a step back left too far ahead (SPEC 2.5)."""
+        now = Instant(self._clock.now())
+        went_back = now < self.wall.seen or self._traffic.end_lies_ahead
+        self.wall.see(now, self._agenda.zone, went_back=went_back)
+        if went_back:
+            self._traffic.end_lies_ahead = False
+            async with self.lock:
+                if await paced(self._clock, self._agenda.too_far_ahead(now)):
+                    await self._journal.commit(Correction(now, self._agenda.minute(now)))
+                    # To ends as well that came meanwhile: in the store they are corrected already.
+                    await paced(self._clock, self._agenda.correct(now))
+                await paced(self._clock, self._agenda.rebuild(now))

@@ -1,103 +1,140 @@
-"""Runs callbacks: admits durable starts, calls them on the loop or in a thread, and hears how each one ended."""
+"""Runs callbacks on the event loop or in threads, and stamps and records how each one ended."""
 
 import asyncio
+import contextvars
 import inspect
+import traceback
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
-from datetime import timedelta
+from collections.abc import Awaitable, Sequence
 from itertools import chain, repeat
 from typing import Final
 
-from duly.clock import SLICE_SECONDS, Clock, breathe, give_way
+from duly.core.agenda import Slots
 from duly.core.changes import Starts
-from duly.core.moments import MICROSECONDS
+from duly.core.moments import MICROSECONDS, Instant
 from duly.core.registration import RunsOn
-from duly.core.task import Grounds, Task
-from duly.engine.host import Host
-from duly.engine.runs import Run, inside
-from duly.threads import Threads
+from duly.core.task import End, Grounds, Running, Task, fail
+from duly.engine.gate import Gate
+from duly.engine.journal import Journal
+from duly.engine.pacing import SLICE_SECONDS, breathe, give_way
+from duly.engine.setup import Setup
+from duly.engine.traffic import Traffic
+from duly.events import TaskRunCompleted
 
 LAUNCHED_TOGETHER_MAX: Final = 64
 """Callbacks that begin in one round of the event loop, where they cannot begin at once.
 
-Those that return without waiting are gone before the next begin, so that a burst never holds thousands of coroutines,
-tasks and contexts, and the collector does not go through all of them, again and again, to find that they live.
+Those that return without waiting are gone before the next ones begin, so a burst never holds thousands of coroutines,
+tasks and contexts, which every garbage collection would visit.
 """
 
 LAUNCHED_BEFORE_GIVING_WAY: Final = 128
-"""Callbacks between two moments in which the writer's thread may have the interpreter."""
+"""Callbacks between two moments in which the store's thread may have the interpreter."""
+
+INTERRUPT_PATIENCE_SECONDS: Final = 1.0
+"""How long a KeyboardInterrupt waits for its run's end to become durable."""
+
+ERROR_TEXT_BYTES_MAX: Final = 4096
 
 
-class Execution:
-    """The living runs of one scheduler."""
+# --- a run -----------------------------------------------------------------------------------------------------------
 
-    def __init__(
-        self,
-        host: Host,
-        *,
-        pool_size: int,
-        run_timeout: timedelta | None,
-        owner: object,
-        scheduler_key: int,
-        succeeded: Callable[[Run], None],
-        failed: Callable[[Run, BaseException], None],
-        recorded: Callable[[], Awaitable[None]],
-        tearing_down: Callable[[], bool],
-        is_writing: Callable[[], bool],
-        ends_are_heard: Callable[[], bool],
-    ) -> None:
+inside: contextvars.ContextVar["Run | None"] = contextvars.ContextVar("duly_run", default=None)
+"""The run whose callback the current code belongs to: tasks it spawned and its worker thread included."""
+
+
+class Run:
+    """One run, from the call of its callback to the end of it."""
+
+    __slots__ = ("__dict__", "begun", "cancellable", "ended", "grounds", "number", "owner", "runs_on", "task", "work")
+
+    # Few runs have these: the default is a class attribute, and a value of its own goes into the run's dictionary.
+    timed_out = False
+    overdue = False  # announced once
+    duration_ms: float | None = None  # None: nothing listened when it ended
+    error: BaseException | None = None
+    outer: "Run | None" = None
+    """The run, of another scheduler, inside which this one's scheduler was started."""
+
+    def __init__(self, task: Task, number: int, grounds: Grounds, owner: object, begun: float) -> None:
+        self.task = task
+        self.runs_on = task.runs_on  # a later initialize() may change where the task's next runs go
+        self.number = number
+        self.grounds = grounds
+        self.owner = owner
+        self.begun = begun  # elapsed seconds
+        self.work: asyncio.Task[None] | None = None
+        self.cancellable = task.runs_on is RunsOn.LOOP  # a thread cannot be cancelled, an awaitable it returned can
+        self.ended = False
+
+    @property
+    def started_at(self) -> Instant:
+        """When its start was decided."""
+        return self.grounds.at
+
+
+def run_around(owner: object) -> Run | None:
+    """The run of this owner that has not ended and inside which the caller is, if there is one (SPEC 4.3)."""
+    run = inside.get()
+    while run is not None:
+        if run.owner is owner and not run.ended:
+            return run
+        run = run.outer
+    return None
+
+
+# --- all runs --------------------------------------------------------------------------------------------------------
+
+
+class Runner:
+    """The runs of one engine: admits durable starts, launches them, and records their ends."""
+
+    def __init__(self, setup: Setup, journal: Journal, gate: Gate, traffic: Traffic) -> None:
         self.open = 0
-        """How many runs are durable, and their end is not."""
+        """How many runs have a durable start, and no durable end."""
         self.runs: dict[Task, Run] = {}
-        """Those of them that are under way, or of whose end there is more to tell than that it came."""
+        """Open runs that need an object: running, failed, on a thread, or listened to."""
         self.all_returned = asyncio.Event()
         """Set while no callback is under way."""
         self.all_returned.set()
-        self._under_way = 0
+        self._setup = setup
+        self._clock = setup.clock
+        self._eager = setup.host.eager
+        self._journal = journal
+        self._gate = gate
+        self._traffic = traffic
+        self._pool = setup.host.new_pool(setup.threads)
         self._threads_used = 0
         self._admitted = 0.0
         self._outer: Run | None = None
-        self._clock: Clock = host.clock
-        self._eager = host.eager
-        self._pool: Threads = host.new_pool(pool_size)
-        self._timeout = run_timeout
-        self._owner = owner
-        self._key = scheduler_key
-        self._succeeded = succeeded
-        self._failed = failed
-        self._recorded = recorded
-        self._tearing_down = tearing_down
-        self._is_writing = is_writing
-        self._ends_are_heard = ends_are_heard
-        self._measures = False  # somebody may want to hear how long runs took
-        self._appointed = asyncio.Event()
+        self._timed = False  # something listens to how long runs take
+        self._timeout = setup.options.run_timeout
         self._deadlines: deque[tuple[float, Run]] = deque()
+        self._first_deadline = asyncio.Event()
+        """Set when a run gets a time limit while no other has one."""
 
-    @property
-    def free_threads(self) -> int:
-        """How many blocking callbacks may begin."""
-        # More than there are threads may be in use: an initialize() can turn a durable start into a blocking one.
-        return max(0, self._pool.size - self._threads_used)
+    def free_slots(self) -> Slots:
+        """How many callbacks may begin now."""
+        most = self._setup.options.max_concurrency
+        # More threads than there are may be in use: an initialize() can turn a durable start into a blocking one.
+        return Slots(None if most is None else most - self.open, max(0, self._pool.size - self._threads_used))
 
     def admit(self, granted: Starts) -> None:
-        """Starts are durable: from here on they are running, and stop() waits for them."""
-        key = self._key
-        self._measures = self._ends_are_heard()
+        """Durable starts take their slots; from here on stop() waits for them."""
         self._admitted = self._clock.elapsed()
-        self._outer = inside.get()  # the loop may have been started inside a run of another scheduler
+        self._outer = inside.get()  # the engine may have been started inside a run of another scheduler
         for block in granted.blocks:
-            for run, task in enumerate(block.tasks, block.first_run):
-                task.written_by = key
+            for number, task in enumerate(block.tasks, block.first_run):
                 if task.runs_on is RunsOn.THREAD:
-                    self._prepare(task, run, block.grounds)
+                    self._new_run(task, number, block.grounds)
         self.open += granted.count
-        self._under_way += granted.count
+        self._traffic.under_way += granted.count
         if granted.count:
             self.all_returned.clear()
 
-    def _prepare(self, task: Task, number: int, grounds: Grounds) -> Run:
-        """A run that is about to be called; one that needs a thread has it from the moment it is admitted."""
-        run = self.runs[task] = Run(task, number, grounds, self._owner, self._admitted)
+    def _new_run(self, task: Task, number: int, grounds: Grounds) -> Run:
+        """A run that is about to be called; one that needs a thread holds it from its admission on."""
+        run = self.runs[task] = Run(task, number, grounds, self._setup, self._admitted)
         if run.runs_on is RunsOn.THREAD:
             self._threads_used += 1
         if self._outer is not None:
@@ -105,18 +142,19 @@ class Execution:
         return run
 
     async def launch(self, starts: Starts) -> None:
-        """Call them, a few at a time, so that others have their turn."""
+        """Call admitted starts, a few at a time, so that other tasks of the event loop have their turn."""
         event_loop = asyncio.get_running_loop()
         begun = self._clock.elapsed()
-        # Nothing is made of a start before its turn: thousands of runs that wait for it would be the collector's.
+        self._timed = self._setup.outbox.wants(TaskRunCompleted)
+        # Create a Run only when it is called: thousands of waiting ones slow every garbage collection.
         numbered = chain.from_iterable(
             zip(repeat(block.grounds), enumerate(block.tasks, block.first_run)) for block in starts.blocks
         )
         for index, (grounds, (number, task)) in enumerate(numbered, 1):
-            run = self.runs.get(task) or self._prepare(task, number, grounds)
-            work = self._run_blocking(run) if run.runs_on is RunsOn.THREAD else self._run_on_loop(run)
+            run = self.runs.get(task) or self._new_run(task, number, grounds)
+            work = self._run_in_thread(run) if run.runs_on is RunsOn.THREAD else self._run_on_loop(run)
             if self._eager:
-                # mypy knows the oldest Python that is supported; this one is new in 3.12.
+                # mypy knows the oldest Python that is supported; this argument is new in 3.12.
                 begun_work = asyncio.Task(work, loop=event_loop, eager_start=True)  # type: ignore[call-arg]
                 if not run.ended:
                     run.work = begun_work
@@ -127,11 +165,11 @@ class Execution:
                 run.work = event_loop.create_task(work)
                 if index % LAUNCHED_TOGETHER_MAX == 0:
                     await breathe()
-            if index % LAUNCHED_BEFORE_GIVING_WAY == 0 and self._is_writing():
+            if index % LAUNCHED_BEFORE_GIVING_WAY == 0 and self._traffic.at_the_store:
                 give_way()
 
     def release(self, tasks: Sequence[Task]) -> list[Run | None]:
-        """Their ends are durable: they, and their slots, are free. Returns what there is to tell of each run."""
+        """Free the slots of runs whose ends are durable; returns those that have more to announce than their end."""
         forget = self.runs.pop
         self.open -= len(tasks)
         released = [forget(task, None) for task in tasks]
@@ -152,18 +190,17 @@ class Execution:
             if self._conclude(run, raised):
                 await self._interrupt_the_loop(run)
         else:
-            if self._measures or run.timed_out or run.ended:
+            if self._timed or run.timed_out or run.ended:
                 self._conclude(run, None)
-            else:  # what that would do, in a few steps: a burst goes through here a million times
+            else:  # as _conclude does, in a few steps: a burst goes through here a million times
                 run.ended = True
-                self._succeeded(run)
+                grounds = run.grounds
+                self._journal.succeeded(run.task, run.number, grounds, stamp(self._clock.now(), grounds))
                 del self.runs[run.task]
-                self._under_way -= 1
-                if not self._under_way:
-                    self.all_returned.set()
-            run.work = None  # its context refers to the run, so neither would go before the collector comes
+                self._returned()
+            run.work = None  # its context refers to the run: without this only a garbage collection frees the two
 
-    async def _run_blocking(self, run: Run) -> None:
+    async def _run_in_thread(self, run: Run) -> None:
         inside.set(run)
         if self._timeout is not None:
             self._limit(run)
@@ -178,7 +215,7 @@ class Execution:
             await self._interrupt_the_loop(run)
 
     async def _await_outcome(self, run: Run, outcome: Awaitable[object]) -> None:
-        """What a blocking callback hands back is awaited on the loop, unless its time is up already."""
+        """Await on the event loop what a blocking callback returned, unless its time is up already."""
         if run.timed_out:
             if inspect.iscoroutine(outcome):
                 outcome.close()
@@ -186,23 +223,15 @@ class Execution:
         run.cancellable = True
         await outcome
 
-    def _limit(self, run: Run) -> None:
-        """Its time begins."""
-        assert self._timeout is not None
-        run.begun = self._clock.elapsed()
-        if not self._deadlines:
-            self._appointed.set()
-        self._deadlines.append((run.begun + self._timeout.total_seconds(), run))
-
     def _conclude(self, run: Run, error: BaseException | None) -> bool:
-        """The callback is over: have its end recorded, unless the event loop is going away (SPEC 3.11).
+        """Record how a run ended, unless the event loop is going away (SPEC 3.11).
 
         True when what it raised is to be raised out of the event loop.
         """
         if error is not None or run.timed_out:
             if isinstance(error, GeneratorExit) and not _is_on_a_loop():
                 raise error  # not the callback's: the event loop is gone, and this coroutine is being closed
-            if isinstance(error, asyncio.CancelledError) and self._tearing_down():
+            if isinstance(error, asyncio.CancelledError) and self._gate.tearing_down:
                 return False
             if run.timed_out and not isinstance(error, KeyboardInterrupt):
                 late = TimeoutError(f"run_timeout of {self._timeout} passed")
@@ -212,35 +241,51 @@ class Execution:
         if run.ended:
             return False
         run.ended = True
-        if self._measures or error is not None:
+        if self._timed or error is not None:
             run.duration_ms = (self._clock.elapsed() - run.begun) * 1000
         if error is None:
-            self._succeeded(run)
+            self._journal.succeeded(run.task, run.number, run.grounds, stamp(self._clock.now(), run.grounds))
         else:
-            self._failed(run, error)
-        self._under_way -= 1
-        if not self._under_way:
-            self.all_returned.set()
+            self._journal.failed(failure(run, error, stamp(self._clock.now(), run.grounds)))
+        self._returned()
         return isinstance(error, KeyboardInterrupt)
 
+    def _returned(self) -> None:
+        """Count a callback that is over; the last one is what a stop() waits for, and with it the loop."""
+        self._traffic.under_way -= 1
+        if not self._traffic.under_way:
+            self.all_returned.set()
+            if self._gate.closing:
+                self._gate.wake.set()
+
     async def _interrupt_the_loop(self, run: Run) -> None:
-        """Recorded first, then out of the loop, as the person at the keyboard asked."""
-        await self._recorded()
+        """Have the end recorded first, then raise the KeyboardInterrupt out of the event loop (SPEC 3.11)."""
+        deadline = self._clock.elapsed() + INTERRUPT_PATIENCE_SECONDS
+        while self._journal.busy and await self._journal.progress(deadline):
+            pass
         assert run.error is not None
         raise run.error
 
     # --- time limits -------------------------------------------------------------------------------------------------
 
+    def _limit(self, run: Run) -> None:
+        """Begin the time that a run may take."""
+        assert self._timeout is not None
+        run.begun = self._clock.elapsed()
+        if not self._deadlines:
+            self._first_deadline.set()
+        self._deadlines.append((run.begun + self._timeout.total_seconds(), run))
+
     async def keep_time(self) -> None:
-        """Cancel what has had its time, whatever else goes on: a task of its own, until it is cancelled."""
+        """Cancel runs at their time limits, whatever else goes on; a task of its own, until it is cancelled."""
         while True:
-            self._appointed.clear()
+            self._first_deadline.clear()
             deadline = self.next_deadline()
             if deadline is None:
-                await self._appointed.wait()
+                await self._first_deadline.wait()
                 continue
             left = min(deadline - self._clock.elapsed(), 60.0)
-            await self._clock.sleep_until(self._clock.now() + int(left * MICROSECONDS) + 1, self._appointed)
+            await self._clock.sleep_until(self._clock.now() + int(left * MICROSECONDS) + 1, self._first_deadline)
             self.enforce_timeouts()
 
     def next_deadline(self) -> float | None:
@@ -250,7 +295,7 @@ class Execution:
         return self._deadlines[0][0] if self._deadlines else None
 
     def enforce_timeouts(self) -> None:
-        """Cancel what has had its time; what cannot be cancelled will have failed when it ends (SPEC 3.10)."""
+        """Cancel runs whose time is up; one that cannot be cancelled will have failed when it ends (SPEC 3.10)."""
         elapsed = self._clock.elapsed()
         while (deadline := self.next_deadline()) is not None and deadline <= elapsed:
             _, run = self._deadlines.popleft()
@@ -258,10 +303,10 @@ class Execution:
             if run.cancellable and run.work is not None:
                 run.work.cancel()
 
-    # --- letting go --------------------------------------------------------------------------------------------------
+    # --- ending ------------------------------------------------------------------------------------------------------
 
     def drop(self) -> list["asyncio.Task[None]"]:
-        """Nothing that still runs has an outcome from here on."""
+        """Let no run that still goes on have an outcome; returns the tasks in which they go on."""
         works = []
         for run in self.runs.values():
             run.ended = True
@@ -272,6 +317,32 @@ class Execution:
     def close(self, *, wait: bool) -> None:
         """End the threads."""
         self._pool.close(wait=wait)
+
+
+def stamp(now: int, grounds: Grounds) -> Instant:
+    """The instant of an end: in whole milliseconds, so that runs share an end, a state and a statement."""
+    at = now - now % 1000  # but never before the start
+    return Instant(at if at >= grounds.at else min(now, grounds.at))
+
+
+def failure(run: Run, error: BaseException, at: Instant) -> End:
+    """The end of a run that failed, with what it raised and when it is tried again."""
+    task, state = run.task, run.task.state
+    retry_at, failures = None, 0
+    if isinstance(state, Running):
+        after = fail(state, at, task.delay)
+        retry_at, failures = after.pending_retry_until, after.failures
+    return End(task, run.number, run.grounds, at, error_text(error), retry_at, failures)
+
+
+def error_text(error: BaseException) -> str:
+    """What is stored of an exception: its last line, storable, at most 4 KB."""
+    try:
+        text = "".join(traceback.format_exception_only(error)).strip()
+    except Exception:  # an exception whose __str__ raises
+        text = type(error).__name__
+    encoded = text.encode("utf-8", "backslashreplace").replace(b"\0", b"\\0")[:ERROR_TEXT_BYTES_MAX]
+    return encoded.decode("utf-8", "ignore")
 
 
 def _is_on_a_loop() -> bool:

@@ -1,44 +1,51 @@
-"""What a scheduler does, as rows of its trace, and the monitor that shadows it.
+"""Durable facts as rows of the trace, and the monitor that checks them as they become durable.
 
 A row is an event of `duly.formal.trace` without its `seq`: the letters, the instant, and the other fields in their
-order. The store numbers rows when it writes them, in the transaction that makes them true; the monitor hears of them
-when that has happened.
+order. The store numbers rows when it writes them, in the transaction that makes them true; the monitor is fed after it.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import tzinfo
 from typing import TYPE_CHECKING, Final
 
-from duly.clock import Clock
 from duly.core.changes import Batch, StartBlock, SuccessBlock
-from duly.core.moments import MICROSECONDS, Instant, begin
-from duly.core.registration import RunsOn
+from duly.core.moments import begin, zone_name
+from duly.core.registration import Registrations, RunsOn
 from duly.core.resolution import Resolution
 from duly.core.steps import Steps
 from duly.core.task import AwaitingRun, End, Interrupted, Running, Task, Withdrawn
-from duly.formal.trace import NEW, ORPHANED, OVERRIDDEN, PRESERVED, digest
+from duly.engine import announce
+from duly.engine.setup import Setup
+from duly.errors import DulyError
+from duly.formal.trace import IE, IS, LOOP, NEW, ORPHANED, OVERRIDDEN, PRESERVED, THREAD, Event, digest
 from duly.stores.port import TraceRow as Row
 
 if TYPE_CHECKING:
     from duly.formal.monitor import Monitor
-    from duly.formal.registers import RegisterSnapshot
-    from duly.formal.verdicts import Violation
+    from duly.formal.registers import RegisterSnapshot, TaskRow
 
-_PLACES: Final = {RunsOn.LOOP: "loop", RunsOn.THREAD: "thread"}
+_PLACES: Final = {RunsOn.LOOP: LOOP, RunsOn.THREAD: THREAD}
+
+
+def row_of(event: Event) -> Row:
+    """An event as the row that the store will number; its own `seq` does not count."""
+    return (type(event).__name__, *event[1:])
 
 
 class BatchRows:
     """A batch as rows: ends, what was noted meanwhile, starts.
 
-    Iterating makes the rows, so that the store's thread does this work, and not the event loop's.
+    Iterating makes the rows, so that the store's thread does this work, and not the event loop's. They are plain
+    tuples: there is one for each start and each end of a burst, and a `RS` or `RE` object takes twice as long to make.
     """
 
-    def __init__(self, batch: Batch, notes: Sequence[Row], running: int) -> None:
+    def __init__(self, batch: Batch, notes: Sequence[Event], running: int) -> None:
         self._blocks = batch.blocks
         self._notes = notes
         self._running = running
         self._ends = sum(_size(block) for block in self._blocks if isinstance(block, SuccessBlock | End))
-        self._starts = sum(_size(block) for block in self._blocks if isinstance(block, StartBlock))
-        self.running_after = running - self._ends + self._starts
+        starts = sum(_size(block) for block in self._blocks if isinstance(block, StartBlock))
+        self.running_after = running - self._ends + starts
 
     def __iter__(self) -> Iterator[Row]:
         for block in self._blocks:
@@ -48,7 +55,7 @@ class BatchRows:
                     yield ("RE", at, task.name, task.generation, run, True)
             elif isinstance(block, End):
                 yield ("RE", block.at, block.task.name, block.task.generation, block.run, block.error is None)
-        yield from self._notes
+        yield from map(row_of, self._notes)
         running = self._running - self._ends
         for block in self._blocks:
             if isinstance(block, StartBlock):
@@ -62,22 +69,24 @@ def _size(block: StartBlock | SuccessBlock | End) -> int:
     return 1 if isinstance(block, End) else len(block.tasks)
 
 
-class Observer:
-    """Turns what is about to become durable into rows, and shows it to a monitor once it is."""
+class Trace:
+    """The trace of one engine: rows of what is about to become durable, and a monitor of what has become so."""
 
-    def __init__(self, monitor: "Monitor | None", violated: "Callable[[Violation], None]") -> None:
-        self.monitor = monitor
-        self._violated = violated
+    def __init__(self, setup: Setup, registers: "RegisterSnapshot") -> None:
+        self.kept = setup.options.trace
+        """Whether the store keeps the rows; otherwise they are the monitor's alone."""
+        self.monitor = _monitor(registers) if setup.options.monitor else None
+        self._setup = setup
         self._running = 0
 
-    def rows_of(self, batch: Batch, notes: Sequence[Row]) -> Iterable[Row]:
-        """What a batch, and what was noted meanwhile, will have been once it is durable."""
+    def rows_of(self, batch: Batch, notes: Sequence[Event]) -> Iterable[Row]:
+        """The rows of a batch, and of what was noted meanwhile."""
         rows = BatchRows(batch, notes, self._running)
         self._running = rows.running_after
         return rows
 
-    def durable(self, rows: Iterable[Row]) -> None:
-        """Rows are on record: let the monitor judge them."""
+    def became_durable(self, rows: Iterable[Row]) -> None:
+        """Let the monitor judge rows, and announce what it finds."""
         monitor = self.monitor
         if monitor is None:
             return
@@ -87,133 +96,123 @@ class Observer:
         if sum(monitor.counts.values()) > found:
             for violation in monitor.violations:
                 if violation.seq > seq:
-                    self._violated(violation)
+                    announce.violation(self._setup.outbox, violation, self._setup.clock.zone())
 
 
-class Calls:
-    """Which calls of initialize() and stop() the trace of one loop knows, in the order in which they were made."""
+def _monitor(registers: "RegisterSnapshot") -> "Monitor":
+    # Here, and not above: `import duly` does not load the checker, which is as large as the scheduler.
+    from duly.formal.monitor import Monitor
 
-    def __init__(self, clock: Clock, note: Callable[..., None]) -> None:
-        self._clock = clock
-        self._note = note
-        self._initializes: set[int] = set()
-        self._stops: list[int] = []
-        self._closed = False
-
-    def stop(self, call: int) -> None:
-        """A stop was called: nothing starts from here on."""
-        if not self._closed:
-            self._stops.append(call)
-            self._note("SS", self._clock.now(), call)
-
-    def initialize(self, call: int) -> None:
-        """An initialize was called."""
-        if not self._closed:
-            self._initializes.add(call)
-            self._note("IS", self._clock.now(), call)
-
-    def took_effect(self, call: int) -> None:
-        """It is on record as an IE."""
-        self._initializes.discard(call)
-
-    def failed(self, call: int, error: str) -> None:
-        """It had no effect; said once, and only where the call itself is on record."""
-        if call in self._initializes:
-            self._initializes.discard(call)
-            self._note("IF", self._clock.now(), call, error)
-
-    def close(self) -> None:
-        """A stop has completed: so have all that were called meanwhile, and an initialize among them begins anew."""
-        self._closed = True
-        for call in sorted(self._initializes):
-            self.failed(call, "SchedulerStopped")
-        for call in self._stops:
-            self._note("SE", self._clock.now(), call)
+    return Monitor(registers)
 
 
-def boot_rows(at: Instant, boot: str, elapsed: float) -> list[Row]:
-    """A process has opened the store."""
-    return [("BT", at, boot, int(elapsed * MICROSECONDS))]
+# --- one initialize() ------------------------------------------------------------------------------------------------
 
 
-def initialization_rows(
-    resolution: Resolution,
-    *,
-    call: int,
-    call_is_known: bool,
-    zone: str,
-    again: bool,
-    in_force: Iterable[Task],
-    interrupted: str,
-    max_concurrency: int | None,
-    threads: int,
+def declaration_rows(
+    setup: Setup, resolution: Resolution, zone: tzinfo, *, call: int, noted: bool, first: bool
 ) -> Steps[list[Row]]:
-    """What one initialize() changes, as rows; a step is one task."""
-    at = resolution.now
-    rows: list[Row] = [] if call_is_known else [("IS", at, call)]
+    """What one initialize() changes, as rows; a step is one task.
 
-    def registered(task: Task, change: str, known_since: Instant) -> Row:
-        fields = (task.name, task.generation, change, task.expression.text, task.delay, zone, known_since)
-        return ("RG", at, *fields, _PLACES[task.runs_on])
+    `noted` if the call itself stands in the trace already; `first` if no scheduler was running.
+    """
+    at, zone_text = resolution.now, zone_name(zone)
 
+    def registered(task: Task, change: str, runs_on: RunsOn) -> Row:
+        # A plain tuple, as for starts and ends: there is one for each task that is declared.
+        fields = (task.name, task.generation, change, task.expression.text, task.delay, zone_text, at)
+        return ("RG", at, *fields, _PLACES[runs_on])
+
+    rows: list[Row] = [] if noted else [row_of(IS(0, at, call))]
     for orphan in resolution.orphaned:
-        rows.append(registered(orphan.task, ORPHANED, at))
+        rows.append(registered(orphan.task, ORPHANED, orphan.task.runs_on))
         yield
     for change in resolution.overridden:
-        rows.append(registered(change.new, OVERRIDDEN, at))
+        rows.append(registered(change.new, OVERRIDDEN, change.new.runs_on))
         yield
     for task in resolution.added:
-        rows.append(registered(task, NEW, at))
+        rows.append(registered(task, NEW, task.runs_on))
         yield
     for task, registration in resolution.preserved.pairs():
-        # Where a callback runs is not stored: a new process says it anew, for those that need a thread.
-        if task.runs_on is not registration.runs_on or (registration.runs_on is RunsOn.THREAD and not again):
-            place = _PLACES[registration.runs_on]
-            fields = (task.name, task.generation, PRESERVED, task.expression.text, task.delay, zone, at)
-            rows.append(("RG", at, *fields, place))
+        # Where a callback runs is not stored: a new process says it again, for those that need a thread.
+        if task.runs_on is not registration.runs_on or (registration.runs_on is RunsOn.THREAD and first):
+            rows.append(registered(task, PRESERVED, registration.runs_on))
         yield
+    in_force = [*resolution.preserved.tasks, *resolution.added, *(change.new for change in resolution.overridden)]
     shares = [(task.name, task.generation, task.expression.text, int(task.delay)) for task in in_force]
-    rows.append(("IE", at, call, len(shares), digest(shares), interrupted, max_concurrency, threads, zone))
+    options = setup.options
+    rows.append(
+        row_of(
+            IE(
+                0,
+                at,
+                call,
+                len(shares),
+                digest(shares),
+                options.interrupted,
+                options.max_concurrency,
+                setup.threads,
+                zone_text,
+            )
+        )
+    )
     return rows
 
 
 def registers_of(
-    stored: Iterable[Task], runs: Mapping[str, int], runs_on: Mapping[str, RunsOn], zone: str
+    stored: Iterable[Task], runs: Mapping[str, int], registrations: Registrations, zone: tzinfo
 ) -> "RegisterSnapshot":
-    """What a monitor would know of tasks that were there before it: all that follows from durable state."""
-    from duly.formal.registers import RegisterSnapshot, TaskRow
+    """What a monitor would know of tasks that were there before it: all that follows from durable state.
 
-    rows = []
-    for task in stored:
-        state = task.state
-        if isinstance(state, Withdrawn | Running):
-            continue  # neither is ever loaded: what ran is interrupted by then
-        interrupted = isinstance(state, Interrupted)
-        retry = None if isinstance(state, AwaitingRun) else state.pending_retry_until
-        ended = max(state.last_success_at or 0, state.last_failure_at or 0)
-        thread = runs_on.get(task.name) is RunsOn.THREAD
-        rows.append(
-            TaskRow(
-                name=task.name,
-                declared=True,
-                generation=task.generation,
-                cron=task.expression.text,
-                delay_ms=task.delay,
-                thread=thread,
-                served_through=begin(state.served_through),
-                retry_at=retry,
-                run=runs.get(task.name),
-                run_generation=task.generation if interrupted else -1,
-                run_on_thread=thread and interrupted,
-                epoch=0 if interrupted else -1,
-                started=state.last_attempt_at or 0,
-                floor=0,
-                ended=ended,
-                streak=min(2, state.interruptions - 1) if isinstance(state, Interrupted) else 0,
-                due_since_success=True,
-                fresh=True,
-                unstarted=state.last_attempt_at is None,
-            )
-        )
+    `runs` are the runs that a crash interrupted, by task name.
+    """
+    from duly.formal.calendar import zone_named
+    from duly.formal.registers import RegisterSnapshot
+
+    name = zone_name(zone)
+    try:
+        zone_named(name)
+    except ValueError as cause:
+        raise DulyError(
+            f"A trace or a monitor needs a zone with a name, and the host's is {name!r}",
+            hint="set TZ to a zone name such as Europe/Berlin",
+            cause=cause,
+        ) from cause
+    runs_on = dict(zip(registrations.names, registrations.runs_on, strict=True))
+    rows = [
+        _register(task, runs.get(task.name), on_thread=runs_on.get(task.name) is RunsOn.THREAD)
+        for task in stored
+        # Neither is ever loaded: a run that was going on is interrupted by then.
+        if not isinstance(task.state, Withdrawn | Running)
+    ]
     # If a run was cut short, that was a crash; the boot that follows says so.
-    return RegisterSnapshot.of_stored(rows, crashed=bool(runs), zone=zone)
+    return RegisterSnapshot.of_stored(rows, crashed=bool(runs), zone=name)
+
+
+def _register(task: Task, run: int | None, *, on_thread: bool) -> "TaskRow":
+    from duly.formal.registers import TaskRow
+
+    state = task.state
+    assert not isinstance(state, Withdrawn | Running)
+    interrupted = isinstance(state, Interrupted)
+    return TaskRow(
+        name=task.name,
+        declared=True,
+        generation=task.generation,
+        cron=task.expression.text,
+        delay_ms=task.delay,
+        thread=on_thread,
+        served_through=begin(state.served_through),
+        retry_at=None if isinstance(state, AwaitingRun) else state.pending_retry_until,
+        run=run,
+        run_generation=task.generation if interrupted else -1,
+        run_on_thread=on_thread and interrupted,
+        epoch=0 if interrupted else -1,
+        started=state.last_attempt_at or 0,
+        floor=0,
+        ended=max(state.last_success_at or 0, state.last_failure_at or 0),
+        streak=min(2, state.interruptions - 1) if isinstance(state, Interrupted) else 0,
+        due_since_success=True,
+        fresh=True,
+        unstarted=state.last_attempt_at is None,
+    )

@@ -9,7 +9,7 @@ other; a `replace` may come between a failed `write` and its repetition, and the
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from duly.core.changes import Batch
 from duly.core.cron import CronExpression
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from duly.formal.registers import RegisterSnapshot
 
 T = TypeVar("T")
+
+DEFAULT_HISTORY: Final = 100_000
+"""How many run records a store keeps unless it is told otherwise."""
 
 
 class Persisted(NamedTuple):

@@ -8,40 +8,43 @@ SQLite file, written without waiting for the disk: a simulated death is a proces
 import asyncio
 import shutil
 import tempfile
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from datetime import datetime, timedelta, tzinfo
 from itertools import count
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from duly.clock import breathe
-from duly.core.agenda import Decision
+from duly.core.agenda import Agenda, Decision, Slots
 from duly.core.moments import MICROSECONDS, Instant, as_datetime, begin, instant_of, zone_name
 from duly.core.registration import RunsOn
+from duly.engine.engine import Engine
 from duly.engine.host import Host
-from duly.engine.loop import FIRST_CHUNK_STARTS, Loop
-from duly.engine.options import check_listener
+from duly.engine.lifecycle import Lifecycle
+from duly.engine.loop import FIRST_CHUNK_STARTS
+from duly.engine.options import Options, check_listener
+from duly.engine.pacing import breathe
 from duly.events import Event, PollCompleted, PollStarted, PropertyViolated
 from duly.formal.calendar import zone_named
 from duly.formal.properties import BY_ID, PropertyKind
-from duly.scheduler import Scheduler, scheduler_on
+from duly.scheduler import Scheduler, lifecycle_on, scheduler_of
 from duly.stores.port import Store
-from duly.stores.sqlite import DEFAULT_HISTORY, SqliteStore
+from duly.stores.sqlite import SqliteStore
 from duly.testing.sim_clock import SimulatedClock
 from duly.testing.sim_threads import Dice, SeededPool, SeededWorker
 from duly.threads import Inline, Threads
 
 _IDLE_ROUNDS: Final = 10
-"""Rounds of the event loop without any sign of life after which what still runs counts as waiting for something else.
+"""Rounds of the event loop in which neither clock nor store is used, after which the host counts as settled.
 
-No chain inside the scheduler is as long between two looks at the clock or the store."""
+Nothing inside the scheduler takes as many rounds between two uses of the clock or the store; a callback that still runs
+then waits for something else."""
 
 _ROUNDS_MAX: Final = 1_000_000
 _THREADS: Final = 8
 _AUDITED_TASKS_MAX: Final = 500
-"""Asking the monitor about every task at every decision is for hosts that are small enough; one chunk starts all."""
+"""Above this, decisions are not audited: the monitor would be asked about every task at each of them."""
 
 _POLLS: Final[frozenset[type[Event]]] = frozenset({PollStarted, PollCompleted})
 
@@ -58,12 +61,12 @@ class SimulatedHost:
 
     `at` and every `when` are ISO text or a `datetime`; naive ones are meant in `tz`, a zone name or a `tzinfo`. `store`
     is a path that outlives the host; by default the disk is gone with it. `events` lists every event of every scheduler
-    on this host, except the two that each poll makes. Looks at which nothing is due, and that leave no mark (no trace,
-    no poll that anybody hears), are left out, so a year passes in seconds; `idle_looks=False` leaves out the others
-    too. `callbacks_only_sleep` is a promise: callbacks wait for nothing but `sleep()`, so the host is known to be quiet
-    while they all do. `seed` chooses among the orders in which things can happen: who wakes first of those that sleep
-    until the same moment, how soon a store's call or a blocking callback has its turn; 0 is the plain order. The same
-    seed gives the same history, to the byte.
+    on this host, except the two that each poll makes. Polls that find nothing due, and that nothing could notice (no
+    trace, no listener to polls), are left out, so a year passes in seconds; `idle_looks=False` leaves out every poll
+    that finds nothing due. `callbacks_only_sleep` is a promise that callbacks wait for nothing but `sleep()`: while all
+    of them sleep, the host is known to be quiet. `seed` chooses among the orders in which things can happen: which of
+    the sleepers that wake at one moment goes first, how soon a store's call or a blocking callback has its turn; 0 is
+    the plain order. The same seed gives the same history, to the byte.
     """
 
     def __init__(
@@ -82,7 +85,7 @@ class SimulatedHost:
         self._zone = _zone(tz)
         self._zone_has_a_name = _is_named(self._zone)
         self._clock = SimulatedClock(instant_of(self._moment(at)), self._zone, self._dice)
-        self._idle_looks = idle_looks
+        self._idle_polls = idle_looks
         self._clock.put_off = self._put_off
         self._given_store = store
         self._folder: str | None = None
@@ -96,13 +99,13 @@ class SimulatedHost:
             eager=False,
             audit=self._audit,
         )
-        self._schedulers: list[Scheduler] = []
+        self._lifecycles: list[Lifecycle] = []
         self._inside = False
         self._passing = False
-        self._callbacks_only_sleep = callbacks_only_sleep
+        self._faults: list[str] = []  # what the monitor holds against the scheduler, until it is raised
         self._rest: Callable[[], Awaitable[None]] | None = None
         """Waits until nothing on the event loop is ready, where that can be known; elsewhere it is found out."""
-        self._faults: list[str] = []  # what the monitor holds against the scheduler, until it is raised
+        self._callbacks_only_sleep = callbacks_only_sleep
         self.events: list[Event] = []
 
     async def __aenter__(self) -> "SimulatedHost":
@@ -149,12 +152,11 @@ class SimulatedHost:
         options.setdefault("monitor", self._zone_has_a_name)
         place = store if store is not None else self._store_place()
         if isinstance(place, str | Path):
-            history = options.get("history", DEFAULT_HISTORY)
-            place = SqliteStore(place, history=history, worker=self._new_worker(), synchronous="OFF")
+            place = SqliteStore(place, worker=self._new_worker(), synchronous="OFF")
         unheard = _POLLS if theirs is None else frozenset[type[Event]]()
-        scheduler = scheduler_on(self._host, place, unheard=unheard, on_event=on_event, **options)
-        self._schedulers.append(scheduler)
-        return scheduler
+        lifecycle = lifecycle_on(self._host, place, Options(on_event=on_event, **options), unheard=unheard)
+        self._lifecycles.append(lifecycle)
+        return scheduler_of(lifecycle)
 
     def _new_worker(self) -> Threads:
         if self._dice is None:
@@ -191,15 +193,14 @@ class SimulatedHost:
         await self._settle()
 
     async def set_clock(self, when: str | datetime) -> None:
-        """Set the wall clock, also back; no time passes, so a scheduler notices at its next look, within a minute."""
+        """Set the wall clock, forward or back; no time passes, so a scheduler notices at its next poll."""
         self._require_inside()
         moment = instant_of(self._moment(when))
-        self._clock.want_looks_again()
+        self._clock.restore_polls()
         self._clock.wall = moment
-        if not self._idle_looks:
-            for scheduler in self._schedulers:
-                if scheduler._loop is not None:
-                    scheduler._loop.wake.set()  # it may be asleep for longer than a minute
+        if not self._idle_polls:
+            for engine in self._engines():
+                engine.gate.wake.set()  # it may be asleep for longer than a minute
         await self._settle()
 
     async def sleep(self, seconds: float) -> None:
@@ -223,22 +224,10 @@ class SimulatedHost:
             await breathe()
 
     def _kill(self) -> list["asyncio.Task[Any]"]:
-        """The same, at this very step and from wherever it is called; returns what is left to fall silent."""
-        dead, self._schedulers = self._schedulers, []
-        tasks: list[asyncio.Task[Any]] = []
-        for scheduler in dead:
-            calls = list(scheduler._calls)
-            loop, scheduler._loop = scheduler._loop, None
-            if loop is not None:
-                tasks += loop.abandon()
-            else:
-                scheduler._store.abandon()
-            for call in calls:
-                call.cancel()
-            tasks += calls
-            scheduler.initialize = scheduler.stop = _dead  # type: ignore[assignment]  # that process is gone
-            scheduler._bind = _never  # type: ignore[method-assign]  # and with it calls that have not begun yet
-        return tasks
+        """Let the process die at this very step, from wherever this is called; returns what is left to fall silent."""
+        dead, self._lifecycles = self._lifecycles, []
+        error = RuntimeError("this scheduler died in host.crash(); make another with host.scheduler()")
+        return [task for lifecycle in dead for task in lifecycle.die(error)]
 
     # --- how it is done ----------------------------------------------------------------------------------------------
 
@@ -271,7 +260,7 @@ class SimulatedHost:
             return self._complain()
         idle = 0
         for _ in range(_ROUNDS_MAX):
-            if all(_is_quiet(scheduler) for scheduler in self._schedulers) and not self._any_run_awake():
+            if all(map(_is_quiet, self._lifecycles)) and not self._any_run_awake():
                 return self._complain()
             before = self._clock.signs_of_life
             await breathe()
@@ -281,54 +270,48 @@ class SimulatedHost:
         raise RuntimeError("the host does not settle: something runs on and on without any time passing")
 
     def _any_run_awake(self) -> bool:
-        """Whether any run may have something to do now; one that lives leaves that open, unless it surely sleeps."""
-        runs = sum(each._loop.execution.open for each in self._schedulers if each._loop is not None)
+        """Whether a run may have something to do now; a run that goes on may, unless it is known to sleep."""
+        runs = sum(engine.runner.open for engine in self._engines())
         return runs > 0 and not (self._callbacks_only_sleep and runs == len(self._clock.naps))
 
+    def _engines(self) -> Iterator[Engine]:
+        """The engines that run on this host."""
+        for lifecycle in self._lifecycles:
+            if (engine := lifecycle.engine) is not None:
+                yield engine
+
     def _put_off(self, instant: int, wake: asyncio.Event) -> int:
-        """When a loop that wants to look at an instant has something to find; time is the host's, so it can know."""
-        for scheduler in self._schedulers:
-            loop = scheduler._loop
-            if loop is None or loop.wake is not wake or not loop.agenda.size:
+        """When a loop that wants to poll at an instant has something to find; time is the host's, so it can know."""
+        for engine in self._engines():
+            agenda = engine.agenda
+            if engine.gate.wake is not wake or not agenda.size:
                 continue
-            if instant < loop.agenda.minute_ends(self._clock.wall):
+            if instant < agenda.minute_ends(self._clock.wall):
                 break  # a retry or a time limit, and not the end of a minute
-            if self._idle_looks and _leaves_a_mark(scheduler, loop):
+            if self._idle_polls and _leaves_a_mark(engine):
                 break
-            looks = [] if (due := loop.agenda.next_due()) is None else [begin(due)]
-            if (timer := loop.agenda.next_timer()) is not None:
-                looks.append(timer)
-            if (deadline := loop.execution.next_deadline()) is not None:
-                looks.append(Instant(self._clock.wall + int((deadline - self._clock.elapsed()) * MICROSECONDS) + 1))
-            return max(instant, min(looks, default=instant))
+            polls = [] if (due := agenda.next_due()) is None else [begin(due)]
+            if (timer := agenda.next_timer()) is not None:
+                polls.append(timer)
+            if (deadline := engine.runner.next_deadline()) is not None:
+                polls.append(Instant(self._clock.wall + int((deadline - self._clock.elapsed()) * MICROSECONDS) + 1))
+            return max(instant, min(polls, default=instant))
         return instant
 
-    def _audit(self, loop: Loop, decision: Decision) -> None:
-        """Hold a decision against the monitor's opinion, which comes from other code: they must be the same."""
-        monitor = loop.observer.monitor if loop.observer is not None else None
-        if monitor is None or loop.agenda.size > _AUDITED_TASKS_MAX:
+    def _audit(self, agenda: Agenda, decision: Decision, slots: Slots) -> None:
+        """Compare a decision with the monitor's opinion, which comes from other code: they must be equal."""
+        engine = next(engine for engine in self._engines() if engine.agenda is agenda)
+        monitor = None if engine.trace is None else engine.trace.monitor
+        if monitor is None or agenda.size > _AUDITED_TASKS_MAX:
             return
         chosen = {start.task.name for start in decision.starts.singles()}
-        # Some are put off to the next decision of this very look, behind those that are owed for longer.
+        # Some are put off to the next decision of this poll, behind tasks that are owed for longer.
         put_off = {task.name for tasks in decision.requeue.values() for task in tasks} - chosen
         obliged = set(monitor.obligations(decision.at)) - put_off
-        if chosen - obliged or self._could_start(loop, decision, obliged - chosen):
+        if chosen - obliged or _had_room(agenda, decision, slots, obliged - chosen):
             self._faults.append(
                 f"at {self.now} the scheduler starts {sorted(chosen)}, and the monitor obliges it to {sorted(obliged)}"
             )
-
-    def _could_start(self, loop: Loop, decision: Decision, left_out: set[str]) -> bool:
-        """Whether there was room for any of those that a decision left out."""
-        slots, started = loop.free_slots(), decision.starts.count
-        # They stand behind some that were put off, or behind very many, and have their turn in the next one.
-        if decision.stopped_early or decision.evaluated >= 2 * FIRST_CHUNK_STARTS:
-            return False
-        if slots.total is not None and started >= slots.total:
-            return False
-        on_threads = sum(start.task.runs_on is RunsOn.THREAD for start in decision.starts.singles())
-        if slots.threads is None or on_threads < slots.threads:
-            return bool(left_out)
-        return any(task.name in left_out and task.runs_on is not RunsOn.THREAD for task in loop.agenda.tasks())
 
     def _complain(self) -> None:
         if self._faults:
@@ -350,28 +333,35 @@ class SimulatedHost:
         return when.replace(tzinfo=self._zone) if when.tzinfo is None else when
 
 
-def _leaves_a_mark(scheduler: Scheduler, loop: Loop) -> bool:
-    """Whether anybody could tell that a loop looked, and found nothing due."""
-    heard = scheduler._trace or loop._sink.wants(PollStarted)
-    return heard or loop.execution.open > 0 or type(scheduler._store) is not SqliteStore
-
-
-def _is_quiet(scheduler: Scheduler) -> bool:
-    """Whether a scheduler, its runs aside, surely has nothing to do until time passes."""
-    if scheduler._calls:
+def _had_room(agenda: Agenda, decision: Decision, slots: Slots, left_out: set[str]) -> bool:
+    """Whether there was a free slot for any of the tasks that a decision left out."""
+    started = decision.starts.count
+    # They stand behind some that were put off, or behind very many, and have their turn in the next decision.
+    if decision.stopped_early or decision.evaluated >= 2 * FIRST_CHUNK_STARTS:
         return False
-    loop = scheduler._loop
-    if loop is None:
+    if slots.total is not None and started >= slots.total:
+        return False
+    on_threads = sum(start.task.runs_on is RunsOn.THREAD for start in decision.starts.singles())
+    if slots.threads is None or on_threads < slots.threads:
+        return bool(left_out)
+    return any(task.name in left_out and task.runs_on is not RunsOn.THREAD for task in agenda.tasks())
+
+
+def _leaves_a_mark(engine: Engine) -> bool:
+    """Whether anything could tell that the engine polled and found nothing due."""
+    setup = engine.setup
+    is_heard = setup.options.trace or setup.outbox.wants(PollStarted)
+    return is_heard or engine.runner.open > 0 or type(setup.store) is not SqliteStore
+
+
+def _is_quiet(lifecycle: Lifecycle) -> bool:
+    """Whether a scheduler, its runs aside, surely has nothing to do until time passes."""
+    if lifecycle.under_way:
+        return False
+    engine = lifecycle.engine
+    if engine is None:
         return True
-    return loop.parked and not loop.wake.is_set() and not loop.journal.busy
-
-
-async def _dead(*_: object) -> NoReturn:
-    _never()
-
-
-def _never() -> NoReturn:
-    raise RuntimeError("this scheduler died in host.crash(); make another with host.scheduler()")
+    return engine.loop.parked and not engine.gate.wake.is_set() and not engine.journal.busy
 
 
 def _microseconds(verb: str, duration: dict[str, float]) -> int:

@@ -1,4 +1,4 @@
-"""The clock of a simulated host: wall time, passing time, and who sleeps until when."""
+"""The clock of a simulated host: wall time, passing time, and the sleepers that wait for it."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,8 +7,8 @@ from heapq import heappop, heappush, heapreplace
 from itertools import count
 from typing import Final
 
-from duly.clock import breathe
 from duly.core.moments import MICROSECONDS, Instant
+from duly.engine.pacing import breathe
 from duly.testing.sim_threads import Dice
 
 _MINUTE: Final = 60 * MICROSECONDS
@@ -22,13 +22,13 @@ class SimulatedClock:
         self.passed = 0  # microseconds
         self.signs_of_life = 0
         self.naps: set[asyncio.Event] = set()
-        """Those of callbacks that are asleep, and have not been woken."""
+        """Callbacks that are asleep, by the event that will wake each."""
         self.put_off: Callable[[int, asyncio.Event], int] | None = None
-        """Until when a look can wait that was wanted at an instant."""
+        """Until when a poll can wait that was wanted at an instant."""
         self._zone = zone
         self._sleepers: list[tuple[int, int, asyncio.Event, list[bool]]] = []
-        self._wanted: dict[asyncio.Event, tuple[int, list[bool]]] = {}  # when looks that were put off would have come
-        self._unsettled: set[asyncio.Event] = set()  # those who fell asleep before the wall clock was set
+        self._wanted: dict[asyncio.Event, tuple[int, list[bool]]] = {}  # when polls that were put off would have come
+        self._unsettled: set[asyncio.Event] = set()  # sleepers from before the wall clock was set
         self._tickets = count()
         self._dice = dice
 
@@ -46,7 +46,7 @@ class SimulatedClock:
         return self._zone
 
     async def sleep_until(self, instant: int, wake: asyncio.Event) -> None:
-        """Sleep until an instant of the wall clock as it goes now, or until woken; a look may be put off."""
+        """Sleep until an instant of the wall clock as it goes now, or until woken; a poll may be put off."""
         later = instant if self.put_off is None else self.put_off(instant, wake)
         wanted = self.passed + instant - self.wall if later > instant else None
         await self.sleep(later - self.wall, wake, wanted)
@@ -78,8 +78,8 @@ class SimulatedClock:
             self._unsettled.discard(wake)
             self.signs_of_life += 1
 
-    def want_looks_again(self) -> None:
-        """The wall clock is about to be set: looks come again at the minutes at which they would have come."""
+    def restore_polls(self) -> None:
+        """The wall clock is about to be set: polls that were put off come again at the minutes they were wanted at."""
         self._unsettled.update(wake for _, _, wake, asleep in self._sleepers if asleep[0])
         for wake, (wanted, asleep) in self._wanted.items():
             minutes = max(0, (self.passed - wanted) // _MINUTE + 1)
@@ -92,10 +92,10 @@ class SimulatedClock:
         return self._sleepers[0][0] if self._sleepers else None
 
     def put_off_again(self) -> None:
-        """The next to wake may be a loop that had a reason to look when it fell asleep, and has none any more."""
+        """Put off the next poll if the reason it was wanted for, when its loop fell asleep, is gone."""
         alarm, _, wake, asleep = self._sleepers[0]
         if self.put_off is None or wake in self._wanted or wake in self._unsettled:
-            return  # put off already, or the wall clock has been set, which is to be noticed
+            return  # put off already, or the wall clock has been set, which the poll must find
         instant = self.wall + alarm - self.passed
         later = self.put_off(instant, wake)
         if later > instant:
@@ -103,7 +103,7 @@ class SimulatedClock:
             self._wanted[wake] = (alarm, asleep)
 
     def pass_by(self, microseconds: int) -> None:
-        """Let time pass, and wake whoever slept until now."""
+        """Let time pass, and wake the sleepers whose time has come."""
         self.wall = Instant(self.wall + microseconds)
         self.passed += microseconds
         woken: list[asyncio.Event] = []
@@ -113,5 +113,5 @@ class SimulatedClock:
             self.naps.discard(wake)
             woken.append(wake)
         while woken:
-            # Who slept until the same moment, or through it, wakes in the order of the dice.
+            # Sleepers of the same moment, or of an earlier one, wake in the order of the dice.
             woken.pop(0 if self._dice is None else self._dice.below(len(woken))).set()

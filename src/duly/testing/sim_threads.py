@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
-from duly.clock import breathe
+from duly.engine.pacing import breathe
 
 T = TypeVar("T")
 

@@ -18,7 +18,7 @@ from duly.cli.service.program import Program
 from duly.cli.store import store_option
 from duly.cli.target import parse_target
 from duly.cli.time_text import duration_argument
-from duly.stores.sqlite import DEFAULT_HISTORY
+from duly.stores.port import DEFAULT_HISTORY
 
 
 @click.command()

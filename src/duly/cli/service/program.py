@@ -24,10 +24,11 @@ from duly.cli.target import Loaded, Target, TargetFailure, load
 from duly.clock import SystemClock
 from duly.core.moments import MICROSECONDS, zone_name
 from duly.engine.host import system_host
+from duly.engine.options import Options
 from duly.errors import DulyError, TaskListMismatchError
 from duly.events import Event
 from duly.insight.words import counted, names, offset
-from duly.scheduler import Scheduler, scheduler_on
+from duly.scheduler import Scheduler, lifecycle_on, scheduler_of
 from duly.text import plain
 
 T = TypeVar("T")
@@ -65,9 +66,8 @@ class Program:
         self._clock = SystemClock()
         self._systemd = Notifier()
         unheard = frozenset() if verbose else _DEBUG_EVENTS - _NEEDED_EVENTS
-        self._scheduler: Scheduler = scheduler_on(
-            system_host(None), store, unheard=unheard, on_event=self._on_event, **options
-        )
+        lifecycle = lifecycle_on(system_host(), store, Options(on_event=self._on_event, **options), unheard=unheard)
+        self._scheduler: Scheduler = scheduler_of(lifecycle)
         self._loaded: Loaded | None = None
         self._failed: dict[Path, Signature | None] = {}
         """The files of the last reload, if it failed: a change to one of them may fix it."""

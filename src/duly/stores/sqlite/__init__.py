@@ -11,6 +11,6 @@ faults      SQLite's errors in duly's words
 """
 
 from duly.stores.sqlite.reader import SqliteReader
-from duly.stores.sqlite.store import DEFAULT_HISTORY, SqliteStore
+from duly.stores.sqlite.store import SqliteStore
 
-__all__ = ["DEFAULT_HISTORY", "SqliteReader", "SqliteStore"]
+__all__ = ["SqliteReader", "SqliteStore"]

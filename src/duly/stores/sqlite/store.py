@@ -18,7 +18,7 @@ from typing import Any, Final
 from duly.core.changes import Batch
 from duly.core.moments import Instant, as_datetime
 from duly.errors import StoreCorruptedError, StoreError, StoreLockedError
-from duly.stores.port import Persisted, Refusal, Replacement, TraceRow, TraceRows
+from duly.stores.port import DEFAULT_HISTORY, Persisted, Refusal, Replacement, TraceRow, TraceRows
 from duly.stores.sqlite import schema
 from duly.stores.sqlite.faults import naming_faults
 from duly.stores.sqlite.file import Identity, check_place, create, discard, exists, opened, written_files
@@ -28,7 +28,6 @@ from duly.stores.sqlite.trace import Tracing
 from duly.stores.sqlite.write import Statements
 from duly.threads import DaemonThreads, Threads
 
-DEFAULT_HISTORY: Final = 100_000
 CHECKPOINT_PAGES: Final = 8_000  # the WAL is folded in about every 32 MB; a tick of many tasks pays for it rarely
 CACHE_KIB: Final = 32 * 1024  # so that a large initialize() does not write and read its pages again and again
 
@@ -419,7 +418,8 @@ class SqliteStore:
         with self._transaction("write") as connection:
             if not self._statements.already(connection, "written", number):
                 self._statements.write(connection, batch)
-                self.tracing.append(connection, trace)
+                if trace:
+                    self.tracing.append(connection, trace)
                 self._statements.finished(connection, "written", number)
 
     # --- letting go --------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Looks at which nothing is due: made where somebody can tell, left out where nobody can, and noticed by nobody."""
+"""Polls that find nothing due: made where something could notice them, left out where nothing can."""
 
 import contextlib
 import sqlite3
@@ -19,39 +19,39 @@ async def nothing() -> None:
 
 
 @pytest.fixture
-def looks(monkeypatch: pytest.MonkeyPatch) -> list[Loop]:
-    """Grows by one with each look of any loop."""
+def polls(monkeypatch: pytest.MonkeyPatch) -> list[Loop]:
+    """Grows by one with each poll of any loop."""
     made: list[Loop] = []
-    look = Loop._look
+    poll = Loop.poll
 
     async def counted(self: Loop) -> None:
         made.append(self)
-        await look(self)
+        await poll(self)
 
-    monkeypatch.setattr(Loop, "_look", counted)
+    monkeypatch.setattr(Loop, "poll", counted)
     return made
 
 
-async def test_looks_that_leave_no_mark_are_left_out(looks: list[Loop]) -> None:
+async def test_polls_that_leave_no_mark_are_left_out(polls: list[Loop]) -> None:
     """A simulated year takes seconds, without any option."""
     async with SimulatedHost("2024-01-01T00:00", "UTC") as host:
         await host.scheduler().initialize([("daily", "0 12 * * *", nothing, DELAY)])
         await host.advance(days=30)
         assert len([event for event in host.events if event.name == "TaskRunCompleted"]) == 30
-    assert len(looks) < 130  # at each due time, at the end of that minute, and now and then
+    assert len(polls) < 130  # at each due time, at the end of that minute, and now and then
 
 
-async def test_looks_that_somebody_hears_of_are_made(looks: list[Loop]) -> None:
-    """SPEC 2.4: every minute at the latest, for whoever listens."""
+async def test_polls_that_a_listener_hears_of_are_made(polls: list[Loop]) -> None:
+    """SPEC 2.4: every minute at the latest, for a listener."""
     heard: list[Event] = []
     async with SimulatedHost("2024-01-01T00:00", "UTC") as host:
         await host.scheduler(on_event=heard.append).initialize([("daily", "0 12 * * *", nothing, DELAY)])
         await host.advance(hours=2)
     assert sum(isinstance(event, PollStarted) for event in heard) == 121
-    assert len(looks) == 121
+    assert len(polls) == 121
 
 
-async def test_looks_that_a_trace_tells_of_are_made(tmp_path: Path) -> None:
+async def test_polls_that_a_trace_tells_of_are_made(tmp_path: Path) -> None:
     """FORMAL A1: WK, one per wake-up, is the evidence that a process had compute."""
     store = tmp_path / "duly.db"
     async with SimulatedHost("2024-01-01T00:00", "UTC", store) as host:

@@ -1,4 +1,4 @@
-"""Carries events, in commit order, to `logging` and to the application's `on_event`.
+"""The outbox of a scheduler: hands events, in commit order, to `logging` and to the application's `on_event`.
 
 Delivery is immediate as long as it is short. A burst (a million starts with a log line each) is delivered in slices,
 in the same order, so that the event loop stays responsive.
@@ -14,11 +14,13 @@ from duly.clock import Clock
 from duly.events import Event, TaskRunFailed
 from duly.text import plain
 
-SLICE_SECONDS: Final = 0.010
+DELIVERY_SECONDS_MAX: Final = 0.010
+"""How long one round of the event loop may spend on handing over events; the rest waits for the next round."""
+
 _logger: Final = logging.getLogger("duly")
 
 
-class Sink:
+class Outbox:
     """Where a scheduler's events go."""
 
     def __init__(
@@ -26,34 +28,34 @@ class Sink:
     ) -> None:
         self._clock = clock
         self._on_event = on_event
-        self._unheard = unheard  # what on_event does not want, so that nobody builds it in vain
-        self._outbox: deque[Event] = deque()
+        self._unheard = unheard  # what on_event ignores, so that it need not be built
+        self._waiting: deque[Event] = deque()
         self._delivering = False
-        self._round_of: asyncio.AbstractEventLoop | None = None  # the loop in whose present round events were told ...
-        self._round_began = 0.0  # ... and since when
+        self._round_of: asyncio.AbstractEventLoop | None = None  # the event loop in whose present round ...
+        self._round_began = 0.0  # ... events have been handed over since this moment
         self._complained: set[str] = set()
 
     def wants(self, kind: type[Event]) -> bool:
-        """Whether anybody listens; asked once for many, so that events nobody hears are not even built."""
+        """Whether anything listens to this kind of event."""
         return (self._on_event is not None and kind not in self._unheard) or _logger.isEnabledFor(kind.level)
 
     def emit(self, event: Event) -> None:
         """Deliver an event after all earlier ones."""
-        self._outbox.append(event)
+        self._waiting.append(event)
         if not self._delivering:
             self._deliver()
 
     def flush(self) -> None:
-        """Deliver what waits, however long that takes."""
+        """Deliver all that waits, however long that takes."""
         self._delivering = True
         try:
-            while self._outbox:
-                self._hand_over(self._outbox.popleft())
+            while self._waiting:
+                self._hand_over(self._waiting.popleft())
         finally:
             self._delivering = False
 
     def unexpected(self, fault: Exception) -> None:
-        """Report a fault that duly has no event for: a defect of its own."""
+        """Log a fault that has no event: a defect of duly itself."""
         try:
             _logger.error("duly: unexpected fault, going on", exc_info=fault)
         except KeyboardInterrupt:
@@ -62,26 +64,25 @@ class Sink:
             self._complain("logging", error)
 
     def _deliver(self) -> None:
-        """Hand over what waits, as long as this round of the event loop may take; the rest waits for the next one."""
         loop = asyncio.get_running_loop()
         if loop is not self._round_of:
             self._round_of, self._round_began = loop, self._clock.elapsed()
             loop.call_soon(self._next_round)
         self._delivering = True
         try:
-            while self._outbox and self._clock.elapsed() - self._round_began <= SLICE_SECONDS:
-                self._hand_over(self._outbox.popleft())
+            while self._waiting and self._clock.elapsed() - self._round_began <= DELIVERY_SECONDS_MAX:
+                self._hand_over(self._waiting.popleft())
         finally:
             self._delivering = False
 
     def _next_round(self) -> None:
         self._round_of = None
-        if self._outbox:
+        if self._waiting:
             self._deliver()
 
     def _hand_over(self, event: Event) -> None:
-        # Whatever a sink raises is its own affair, as with callbacks (SPEC 3.11): a CancelledError from here would
-        # look as if the event loop were going away.
+        # What a handler or a listener raises does not end the scheduler, as with callbacks (SPEC 3.11): a
+        # CancelledError from here would look as if the event loop were going away.
         if _logger.isEnabledFor(event.level):
             try:
                 _log(event)
@@ -107,7 +108,7 @@ class Sink:
         except KeyboardInterrupt:
             raise
         except BaseException:
-            # Logging itself is what fails. It has a last resort: standard error.
+            # Logging itself fails. Its last resort writes to standard error.
             record = _logger.makeRecord(
                 _logger.name, logging.ERROR, __file__, 0, text, (), (type(error), error, error.__traceback__)
             )

@@ -1,0 +1,29 @@
+"""What one scheduler works with for its whole life: its options, its host, its store, its outbox."""
+
+from dataclasses import dataclass
+
+from duly.clock import Clock
+from duly.engine.host import Host
+from duly.engine.options import Options
+from duly.engine.outbox import Outbox
+from duly.stores.port import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """Given to every part of an engine."""
+
+    options: Options
+    host: Host
+    store: Store
+    outbox: Outbox
+
+    @property
+    def clock(self) -> Clock:
+        """The host's clock."""
+        return self.host.clock
+
+    @property
+    def threads(self) -> int:
+        """How many blocking callbacks can run at once."""
+        return self.options.max_concurrency or self.host.default_threads
