@@ -135,6 +135,13 @@ def test_the_words_that_the_glossary_rules_out_are_found() -> None:
     assert UNUSED_WORDS.findall("They commended what is no longer there.") == []
 
 
+def test_the_marks_of_the_tests_are_those_that_their_readme_explains() -> None:
+    """tests/README.md: a mark for each reason not to run in `make test`."""
+    explained = re.findall(r"^\| `(\w+)` \|", (ROOT / "tests" / "README.md").read_text(), re.MULTILINE)
+    markers = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]["markers"]
+    assert explained == [marker.split(":")[0] for marker in markers]
+
+
 def test_the_numbers_of_the_releases_page_are_those_of_the_code() -> None:
     """docs/releases.md: the version of the package, the store's schema, the trace and the JSON forms."""
     page = (ROOT / "docs" / "releases.md").read_text()
