@@ -10,11 +10,11 @@ import math
 import random
 import sys
 import time
-import tomllib
 from collections import Counter
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
+from tests.mutation import survivors
 from tests.mutation.covering import ROOT, Coverage
 from tests.mutation.mutants import Mutant, mutants_of
 from tests.mutation.running import JUDGES, SECOND_JUDGES, judged, warm_up
@@ -24,7 +24,6 @@ from tests.system.record import record
 PACKAGES: Final = ("src/duly/core", "src/duly/formal", "tests/formal/reference")
 KILLED_MIN: Final = 0.95
 SURVIVING: Final = (Verdict.SURVIVED, Verdict.UNCOVERED)
-SURVIVORS: Final = Path(__file__).with_name("survivors.toml")
 
 
 def main() -> int:
@@ -34,17 +33,23 @@ def main() -> int:
     """
     options = _options()
     sources = _sources(options.modules)
+    if options.repair:
+        return _repair(sources)
     mutants = _chosen(sources, options)
     print(f"{len(mutants)} mutants; first, which tests run which lines", flush=True)
     warm_up()
     coverage = Coverage(JUDGES, options.coverage)
     until = time.monotonic() + 60 * options.minutes if options.minutes else math.inf
     verdicts = _judged(mutants, sources, coverage, jobs=options.jobs, until=until)
-    spared = explained() if options.minutes else {}
-    survivors = [mutant for mutant, verdict in verdicts.items() if verdict in SURVIVING and mutant.key not in spared]
-    if survivors and options.second:
-        print(f"{len(survivors)} survivors before the second judges", flush=True)
-        verdicts |= _judged(survivors, sources, Coverage(SECOND_JUDGES), jobs=options.jobs)
+    spared = survivors.explained() if options.minutes else {}
+    surviving = [
+        mutant
+        for mutant, verdict in verdicts.items()
+        if verdict in SURVIVING and survivors.identity(mutant) not in spared
+    ]
+    if surviving and options.second:
+        print(f"{len(surviving)} survivors before the second judges", flush=True)
+        verdicts |= _judged(surviving, sources, Coverage(SECOND_JUDGES), jobs=options.jobs)
     return _report(verdicts, of=len(mutants), output=options.output)
 
 
@@ -56,7 +61,7 @@ def _judged(
     for mutant, verdict in judged(mutants, sources, coverage, jobs=jobs, until=until):
         verdicts[mutant] = verdict
         if verdict in SURVIVING:
-            print(f"{verdict.value}: {mutant}  [{mutant.key}]", flush=True)
+            print(f"{verdict.value}: {mutant}", flush=True)
         if len(verdicts) % 25 == 0:
             print(f"... {len(verdicts)} of {len(mutants)} in {time.monotonic() - begun:.0f} s", flush=True)
     return verdicts
@@ -78,12 +83,15 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--again", type=Path, metavar="FILE", help="only those that survived in a run whose --output this is"
     )
+    parser.add_argument(
+        "--repair", action="store_true", help="judge nothing; find the mutants of reasons whose lines were edited"
+    )
     parser.add_argument("--output", type=Path, metavar="FILE", help="write every verdict there, as JSON")
     options = parser.parse_args()
     if missing := [name for name in options.modules if not (ROOT / name).is_file()]:
-        parser.error(f"{missing[0]} is no file; name modules from the top folder, such as src/duly/core/cron.py")
+        parser.error(f"{missing[0]} is not a file; name modules from the top folder, such as src/duly/core/cron.py")
     if options.again is not None and not options.again.is_file():
-        parser.error(f"--again: {options.again} is no file; name what an earlier run wrote with --output")
+        parser.error(f"--again: {options.again} is not a file; name what an earlier run wrote with --output")
     return options
 
 
@@ -107,19 +115,26 @@ def _chosen(sources: dict[str, str], options: argparse.Namespace) -> list[Mutant
     return mutants[: options.sample] if options.sample else mutants
 
 
-def explained() -> dict[str, str]:
-    """The reasons of survivors that were looked at, by the mutant's key."""
-    known: list[dict[str, Any]] = tomllib.loads(SURVIVORS.read_text())["survivor"] if SURVIVORS.exists() else []
-    return {each["key"]: each["reason"] for each in known}
+def _repair(sources: dict[str, str]) -> int:
+    """Write the file of reasons anew; exits with 1 if some have no mutant any more."""
+    every = [mutant for path, source in sources.items() for mutant in mutants_of(path, source)]
+    known = survivors.read(survivors.FILE.read_text(encoding="utf-8"))
+    found, lost = survivors.repaired(known, every)
+    survivors.FILE.write_text(survivors.written([*found, *lost]), encoding="utf-8")
+    moved = len({each.mutant for each in found} - {each.mutant for each in known})
+    print(f"{len(known)} reasons: {moved} belong to a line that was edited, {len(lost)} to none any more")
+    for each in lost:
+        print(f"\nno mutant, remove it or write it anew:\n{each.text()}")
+    return 1 if lost else 0
 
 
 def _report(verdicts: dict[Mutant, Verdict], *, of: int, output: Path | None) -> int:
     counts = Counter(verdicts.values())
     killed = counts[Verdict.KILLED] + counts[Verdict.TIMED_OUT]
-    reasons = explained()
-    survivors = [mutant for mutant, verdict in verdicts.items() if verdict in SURVIVING]
-    without = [mutant for mutant in survivors if mutant.key not in reasons]
-    equivalent = len(survivors) - len(without)
+    reasons = survivors.explained()
+    surviving = [mutant for mutant, verdict in verdicts.items() if verdict in SURVIVING]
+    without = [mutant for mutant in surviving if survivors.identity(mutant) not in reasons]
+    equivalent = len(surviving) - len(without)
     score = killed / max(1, len(verdicts) - equivalent)
     print(
         f"{len(verdicts)} of {of} mutants judged: {killed} killed, {counts[Verdict.TIMED_OUT]} of them by time; "
@@ -127,7 +142,7 @@ def _report(verdicts: dict[Mutant, Verdict], *, of: int, output: Path | None) ->
         f"Killed of all: {100 * killed / max(1, len(verdicts)):.1f} %; of those not equivalent: {100 * score:.1f} %"
     )
     for mutant in without:
-        print(f"survived: {mutant}  [{mutant.key}]\n    {mutant.context}")
+        print(f"survived: {mutant}\n{survivors.Survivor(survivors.identity(mutant), '?').text()}")
     if output is not None:
         rows = [{"key": each.key, "mutant": str(each), "verdict": verdict.value} for each, verdict in verdicts.items()]
         output.write_text(json.dumps(rows, indent=1))

@@ -2,12 +2,12 @@
 
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
 
-from tests.mutation import court
+from tests.mutation import court, survivors
+from tests.mutation.covering import ROOT
 from tests.mutation.mutants import mutants_of
 
 SOURCE = '''"""A module."""
@@ -126,9 +126,36 @@ def test_real_modules_have_mutants(name: str) -> None:
     assert len(mutants_of(name, file.read_text())) >= 10
 
 
-def test_every_survivor_has_a_reason() -> None:
-    """A list without reasons would be a list of excuses."""
-    file = Path(__file__).with_name("survivors.toml")
-    survivors = tomllib.loads(file.read_text())["survivor"]
-    assert len({each["key"] for each in survivors}) == len(survivors)
-    assert all(len(each["key"]) == 10 and len(each["reason"]) > 20 for each in survivors)
+def test_every_reason_belongs_to_a_mutant() -> None:
+    """A list without reasons would be a list of excuses, and a reason without a mutant explains nothing."""
+    known = survivors.read(survivors.FILE.read_text(encoding="utf-8"))
+    assert len({each.mutant for each in known}) == len(known)
+    assert all(len(each.reason) > 20 for each in known)
+    texts = {path: (ROOT / path).read_text() for path in {path_of(each.mutant) for each in known}}
+    every = {survivors.identity(mutant) for path, source in texts.items() for mutant in mutants_of(path, source)}
+    lost = [each for each in known if each.mutant not in every]
+    assert not lost, f"its line was edited; run `python -m tests.mutation --repair`:\n{lost[0].text()}"
+
+
+def path_of(mutant: survivors.Identity) -> str:
+    return mutant.module if mutant.module.startswith("tests/") else survivors.PACKAGE + mutant.module
+
+
+def test_a_reason_finds_its_mutant_after_an_edit_a_rename_and_a_move() -> None:
+    """The change must be the same, on a line that reads much the same; what is gone has no mutant any more."""
+    old = {each.line: each for each in mutants_of("src/duly/core/old.py", SOURCE) if each.before in {"<", "7"}}
+    known = [survivors.Survivor(survivors.identity(each), "for a reason") for each in old.values()]
+    edited = SOURCE.replace("LIMIT: int = 7\n", "").replace("if a < b and", "if a < limit and")
+    found, lost = survivors.repaired(known, mutants_of("src/duly/core/new.py", edited))
+    assert [each.mutant[:4] for each in found] == [
+        ("core/new.py", "if a < limit and not (a == 5):  # a < b", "<", "<="),
+    ]
+    assert [each.mutant.line for each in lost] == ["LIMIT: int = 7"]
+    assert survivors.repaired(found, mutants_of("src/duly/core/new.py", edited)) == (found, [])
+
+
+def test_reasons_are_read_as_they_were_written() -> None:
+    """Quotes, line breaks and signs beyond ASCII included."""
+    strange = survivors.Identity("core/x.py", "a = \"é\\n\" + 'b'", 'f(\n    "x",\n)', "pass", 2)
+    known = [survivors.Survivor(strange, 'only "speed"')]
+    assert survivors.read(survivors.written(known)) == known
