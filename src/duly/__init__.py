@@ -13,9 +13,8 @@ errors, events, clock       the words all of them share
 text        text from outside, made safe to show
 threads     daemon threads for blocking calls: callbacks, and a store's writer
 
-Imports point one way; docs/architecture.md has the picture. Docstrings cite clauses of docs/specification.md: SPEC 3.9
-is clause 3.9 there, 000 R1 and 002 S1 are properties in its appendix G, and so is FORMAL A2. docs/glossary.md defines
-the words.
+Imports point one way: cli -> testing -> scheduler, engine -> stores -> core -> errors, events -> text; formal and
+insight read core.
 """
 
 from duly import errors, events, stores

@@ -27,9 +27,9 @@ from typing import NamedTuple
 
 from duly.testing import SimulatedHost
 from tests.cli.program import PATIENCE_SECONDS, ROOT, Service, Terminal, environment
+from tests.compute import NotInTimeError
 
 ZONE = "Europe/Berlin"
-SHORT_RUN_SECONDS = 2.0
 PAGES = (ROOT / "README.md", ROOT / "docs" / "commands.md", ROOT / "docs" / "formal.md")
 _BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -273,7 +273,8 @@ def replay(block: Block, folder: Path) -> list[Step]:
         stack.enter_context(stage_of(block.text)(folder))
         for command, _ in block.steps:
             if command.endswith("&"):
-                background.append(stack.enter_context(_in_background(command, folder)))
+                word = "TaskRunCompleted" if background else "TaskRunStarted"  # the first one is there to be killed
+                background.append(stack.enter_context(_in_background(command, folder, word)))
                 code, said = 0, ""
             elif command.startswith("kill -9 %1"):
                 background[0].kill()
@@ -315,17 +316,17 @@ def _until_ctrl_c(command: str, folder: Path) -> tuple[int, str]:
 
 
 @contextlib.contextmanager
-def _in_background(command: str, folder: Path) -> Iterator["subprocess.Popen[bytes]"]:
-    """`duly run ... > FILE &`: until a run has started, and ended if it is a short one; then until the session ends."""
+def _in_background(command: str, folder: Path, event: str) -> Iterator["subprocess.Popen[bytes]"]:
+    """`duly run ... > FILE &`: wait until its log tells of an event; then it goes on until the session ends."""
     log = folder / command.split(">")[1].strip(" &")
     log.unlink(missing_ok=True)
     with subprocess.Popen(["/bin/sh", "-c", f"exec {command[:-1]}"], cwd=folder, env=_environment()) as process:
         try:
-            while not log.exists() or "TaskRunStarted" not in log.read_text():
+            patience = time.monotonic() + PATIENCE_SECONDS
+            while not log.exists() or event not in log.read_text():
                 assert process.poll() is None
-                time.sleep(0.02)
-            patience = time.monotonic() + SHORT_RUN_SECONDS
-            while "TaskRunCompleted" not in log.read_text() and time.monotonic() < patience:
+                if time.monotonic() > patience:
+                    raise NotInTimeError(f"{command}: no {event}")
                 time.sleep(0.02)
             yield process
         finally:

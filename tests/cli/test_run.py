@@ -1,12 +1,12 @@
 """`duly run` in real processes: its log, its signals, its reloads, and what it tells a service manager."""
 
 import json
-import os
 import signal
 import socket
 import sqlite3
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ import pytest
 from duly.cli.commands.run import run
 from duly.cli.output import Exit
 from tests.cli.program import PATIENCE_SECONDS, ROOT, Service, Terminal, duly, write_target
+from tests.compute import NotInTimeError
 from tests.conftest import require
 
 ENDLESS = '[("backup", "* * * * *", endless, timedelta(seconds=5))]'
@@ -28,6 +29,15 @@ def runs(store: Path) -> list[tuple[str, str]]:
         ).fetchall()
     finally:
         connection.close()
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    """Look again and again, as long as a test waits for a program."""
+    until = time.monotonic() + PATIENCE_SECONDS
+    while not is_so():
+        if time.monotonic() > until:
+            raise NotInTimeError("what the program should have done by now")
+        time.sleep(0.01)
 
 
 # --- on a terminal ---------------------------------------------------------------------------------------------------
@@ -139,8 +149,7 @@ def test_a_callback_that_blocks_the_event_loop_cannot_keep_a_second_signal_away(
     )
     with Service("tasks.py", "--store", "state.db", folder=tmp_path) as service:
         service.expect("TaskRunStarted") if sys.version_info < (3, 12) else service.expect("ProgramReady")
-        while not (tmp_path / "spinning").exists():
-            os.sched_yield()
+        wait_until((tmp_path / "spinning").exists)
         service.send(signal.SIGTERM)
         service.send(signal.SIGINT)
         ended = service.end()
@@ -155,8 +164,7 @@ def test_scheduling_goes_on_when_nobody_reads_the_log_any_more(tmp_path: Path) -
         service.expect("TaskRunFailed")
         before = len(runs(tmp_path / "state.db"))
         service.stop_reading()
-        while len(runs(tmp_path / "state.db")) < before + 2:  # retried every second
-            os.sched_yield()
+        wait_until(lambda: len(runs(tmp_path / "state.db")) >= before + 2)  # retried every second
         service.send(signal.SIGTERM)
         assert service.wait() == (0, "")
 
@@ -385,6 +393,7 @@ class Manager:
         return self._heard[number - 1]
 
 
+@pytest.mark.real_time
 def test_the_service_manager_hears_what_happens(tmp_path: Path) -> None:
     """sd_notify: ready, what runs, signs of life, reloading, ready again, stopping with what it waits for."""
     write_target(tmp_path, ENDLESS)
@@ -401,7 +410,8 @@ def test_the_service_manager_hears_what_happens(tmp_path: Path) -> None:
         begun = time.monotonic()
         for _ in range(4):
             sign = manager.told("WATCHDOG=1", since=sign)
-        assert time.monotonic() - begun > 0.2
+        if time.monotonic() - begun <= 0.2:
+            raise NotInTimeError("four signs of life at once: too many, or read too late")
         service.send(signal.SIGHUP)
         reloading = manager.told("RELOADING=1")
         assert any(line.startswith("MONOTONIC_USEC=") for line in manager.lines(reloading))

@@ -66,7 +66,7 @@ def test_a_running_scheduler_is_healthy(tmp_path: Path) -> None:
     assert lines[2].startswith("zone Africa/Lagos (+01:00")
     backup, broken, calm = lines[5:8]
     assert backup.split()[:2] == ["backup", "running"]
-    assert "retrying" in broken or "waiting" in broken
+    assert broken.split()[1] in {"retrying", "waiting", "owed"}  # the last, if a minute began while it was frozen
     assert broken.rstrip().endswith("ConnectionError: the upstream service is asleep")
     assert calm.split()[:2] == ["calm", "waiting"]
     assert "00:00" in calm

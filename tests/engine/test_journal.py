@@ -326,24 +326,6 @@ async def test_a_defect_in_what_follows_an_end_does_not_end_the_journal(
     assert await bench.journal.commit(Starts([bench.start(1, 2)])) is not None
 
 
-async def test_a_defect_while_a_write_is_to_be_repeated_does_not_end_the_journal(
-    bench: Bench, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """SPEC 4.6: a clock of the application's own may raise where the journal waits for its next attempt."""
-
-    async def raises(instant: int, wake: asyncio.Event) -> None:
-        raise ZeroDivisionError("a defect of the clock")
-
-    bench.disk.faults = ["before"]
-    with monkeypatch.context() as patch:
-        patch.setattr(bench.clock, "sleep_until", raises)
-        lost = bench.journal.commit(Starts([bench.start(0, 1)]))
-        await settle()
-    assert not lost.done()
-    assert "ERROR" in [record.levelname for record in caplog.records]
-    assert await asyncio.wait_for(bench.journal.commit(Starts([bench.start(1, 2)])), 30) is not None
-
-
 # --- faults ----------------------------------------------------------------------------------------------------------
 
 

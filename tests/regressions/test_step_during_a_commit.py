@@ -12,7 +12,7 @@ from duly.core.changes import Batch
 from duly.events import ClockJumped, Event
 from duly.stores import SqliteStore
 from duly.stores.port import Refusal, TraceRow
-from tests.system.time_clock import AcceleratedClock
+from tests.system.clocks import AcceleratedClock
 from tests.system.time_judging import at
 
 NOON = at("2025-06-02T12:00:00")

@@ -802,7 +802,7 @@ def _in_a_task(stop: Callable[[], Awaitable[None]]) -> Awaitable[None]:
 
 
 async def _with_a_timeout(stop: Callable[[], Awaitable[None]]) -> None:
-    await asyncio.wait_for(stop(), 5)
+    await asyncio.wait_for(stop(), 30)
 
 
 async def _two_tasks_deep(stop: Callable[[], Awaitable[None]]) -> None:

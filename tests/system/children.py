@@ -22,10 +22,10 @@ from types import TracebackType
 from typing import Any
 
 import duly
-from duly.clock import SystemClock
-from duly.core.moments import Instant
 from duly.events import Event
+from tests.compute import NotInTimeError
 from tests.programs import ROOT, environment
+from tests.system.clocks import LongMinute
 
 PATIENCE_SECONDS = 60.0
 """How long a test waits for a line before it calls that a failure; only a hang comes near it."""
@@ -35,21 +35,10 @@ NEVER_TODAY = "0 0 1 1 *"
 DELAY = timedelta(minutes=5)
 
 
-class FreshMinute(SystemClock):
-    """The host's clock, set so that a minute has just begun: nothing else falls due while a test is under way."""
-
-    def __init__(self) -> None:
-        self._ahead = 60_000_000 - super().now() % 60_000_000
-
-    def now(self) -> Instant:
-        """The host's wall clock, less than a minute fast."""
-        return Instant(super().now() + self._ahead)
-
-
 def scheduler_on(store: object, **options: Any) -> duly.Scheduler:
-    """A scheduler on real time, in a minute that has just begun."""
+    """A scheduler on real time, in a minute that has just begun and does not end."""
     assert isinstance(store, str | Path | duly.stores.Store)
-    return duly.Scheduler(store, clock=FreshMinute(), **options)
+    return duly.Scheduler(store, clock=LongMinute(), **options)
 
 
 class Child:
@@ -97,7 +86,7 @@ class Child:
                     if said in words:
                         return said, json.loads(rest or "null")
                 if not selector.select(max(0.0, until - time.monotonic())):
-                    raise AssertionError(f"{self.program} did not say {words} in {PATIENCE_SECONDS:.0f} s")
+                    raise NotInTimeError(f"{self.program} did not say {words} in {PATIENCE_SECONDS:.0f} s")
                 piece = os.read(self._process.stdout.fileno(), 65536)
                 if not piece:
                     assert self._process.stderr is not None

@@ -15,14 +15,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import UTC, timedelta
 from pathlib import Path
 from typing import Any
 
 import duly
 from duly.events import Event, StoreFault, StoreRecovered, TaskRunCompleted, TaskRunFailed, TaskRunStarted
 from tests.programs import ROOT, environment
-from tests.system.accelerated import AcceleratedClock
+from tests.system.clocks import AcceleratedClock
 from tests.system.kill_chain import NOON
 
 SPEED = 60
@@ -60,7 +60,7 @@ async def _beat() -> None:
 
 async def _live(store: str, runs: int, seconds: float) -> None:
     logging.getLogger("duly").setLevel(logging.CRITICAL)
-    clock = AcceleratedClock(NOON, 0.0, SPEED)  # the same for every life of a store
+    clock = AcceleratedClock(NOON, SPEED, origin=0.0, zone=UTC)  # the same for every life of a store
     recorded: asyncio.Queue[Event | None] = asyncio.Queue()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, recorded.put_nowait, None)
 

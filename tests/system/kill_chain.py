@@ -15,17 +15,20 @@ import time
 from collections import Counter
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from duly.formal.checking import Report, check
 from duly.stores.sqlite.trace import export
+from tests.compute import NotInTimeError
 from tests.programs import ROOT, environment
-from tests.system.accelerated import AcceleratedClock
+from tests.system.clocks import AcceleratedClock
 from tests.system.fold import Fold, Found, compare, look_into
 from tests.system.kill_program import MAX_CONCURRENCY, SPEED
 
 NOON = 1_718_452_800_000_000  # 2024-06-15T12:00:00Z
 PATIENCE_SECONDS = 120.0
+POLLS_MIN = 60
+"""Within so many polls of its last life everything has begun that was owed at its beginning."""
 
 
 class Starter(Protocol):
@@ -119,7 +122,8 @@ class Chain:
     async def _initialised(self, child: int) -> None:
         give_up_at = time.monotonic() + PATIENCE_SECONDS
         while self.witness.read().boot != self._boot:
-            assert time.monotonic() < give_up_at, f"process {child} does not begin: {self._complaints('nothing')}"
+            if time.monotonic() > give_up_at:
+                raise NotInTimeError(f"process {child} does not begin: {self._complaints('nothing')}")
             await asyncio.sleep(0.01)
 
     def _start(self) -> int:
@@ -130,7 +134,8 @@ class Chain:
     async def _end_of(self, child: int) -> int:
         give_up_at = time.monotonic() + PATIENCE_SECONDS
         while (status := self._nursery.order("wait", child)) is None:
-            assert time.monotonic() < give_up_at, "it does not end"
+            if time.monotonic() > give_up_at:
+                raise NotInTimeError(f"process {child} does not end")
             await asyncio.sleep(0.01)
         return int(status)
 
@@ -144,7 +149,8 @@ class Chain:
         await self._initialised(child)
         give_up_at = time.monotonic() + PATIENCE_SECONDS
         while owed - self.witness.read().begun_in(self._boot):
-            assert time.monotonic() < give_up_at, f"still owed: {owed}"
+            if time.monotonic() > give_up_at:
+                await self._give_up(child, owed - self.witness.begun_in(self._boot))
             await asyncio.sleep(0.05)
         self._nursery.order("terminate", child)
         status = await self._end_of(child)
@@ -162,8 +168,20 @@ class Chain:
         self.counts["resumed"] += fold.resumed
         self.counts["stretches"] += fold.stretches
 
+    async def _give_up(self, child: int, missing: set[str]) -> NoReturn:
+        """End a life in which something that was owed has not begun, and say whose fault that is."""
+        self._nursery.order("doom", child, 0)
+        await self._end_of(child)
+        self.examine()
+        polls = sum(row[0] == "WK" for row in self._trace[self._trace.index(self._last_boot()) :])
+        assert polls < POLLS_MIN, f"lost: {missing}, in {polls} polls"
+        raise NotInTimeError(f"{missing} has not begun, in {polls} polls")
+
+    def _last_boot(self) -> list[Any]:
+        return [row for row in self._trace if row[0] == "BT"][-1]
+
     def _owed_at_the_start(self) -> set[str]:
-        now = AcceleratedClock(self._wall, self._origin, SPEED).now()
+        now = AcceleratedClock(self._wall, SPEED, origin=self._origin).now()
         ahead = copy.deepcopy(self.fold)
         for task in ahead.tasks.values():
             task.interrupted = task.run is not None

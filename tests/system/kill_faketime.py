@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.programs import ROOT, environment
-from tests.system.accelerated import AcceleratedClock
+from tests.system.clocks import AcceleratedClock
 from tests.system.kill_program import SPEED
 
 
@@ -46,7 +46,7 @@ class FakedNursery:
     def _start(self, store: str, witness: str, boot: int, wall: int, origin: float, forgetful: bool) -> int:
         assert not forgetful
         # In whole seconds, and always a little ahead of what the life before can have seen.
-        now = AcceleratedClock(wall, origin, SPEED).now() // 1_000_000 + 5 * boot
+        now = AcceleratedClock(wall, SPEED, origin=origin).now() // 1_000_000 + 5 * boot
         begins = datetime.fromtimestamp(now, UTC).strftime("@%Y-%m-%d %H:%M:%S")
         with open(f"{witness}.errors", "ab") as errors:
             process = subprocess.Popen(

@@ -15,7 +15,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Sequence
-from datetime import timedelta
+from datetime import UTC, timedelta
 from typing import Any, NamedTuple
 
 import duly
@@ -25,7 +25,7 @@ from duly.engine.runner import inside
 from duly.events import Event, TaskRunCompleted, TaskRunFailed, TaskRunStarted
 from duly.stores.port import Refusal, TraceRow
 from duly.stores.sqlite import SqliteStore
-from tests.system.accelerated import AcceleratedClock
+from tests.system.clocks import AcceleratedClock
 
 SPEED = 60
 MAX_CONCURRENCY = 3
@@ -156,7 +156,7 @@ def _bear(store: str, witness: str, boot: int, wall: int, origin: float, forgetf
         for descriptor, target in ((nowhere, 0), (errors, 1), (errors, 2)):
             os.dup2(descriptor, target)
         place = ForgetfulStore(store) if forgetful else store
-        asyncio.run(live(place, witness, boot, AcceleratedClock(wall, origin, SPEED), SPEED))
+        asyncio.run(live(place, witness, boot, AcceleratedClock(wall, SPEED, origin=origin, zone=UTC), SPEED))
         code = 0
     except BaseException:
         traceback.print_exc()

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import duly
-from tests.system.time_clock import AcceleratedClock
+from tests.system.clocks import AcceleratedClock
 
 HISTORY: Final = 2_000
 TASKS_ON_LOOP, TASKS_IN_THREADS, FAILING = 900, 50, 50

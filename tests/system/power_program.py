@@ -7,9 +7,8 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from duly.stores.sqlite import store as embedded
 from duly.testing import SimulatedHost
 from duly.threads import Inline
 from tests.programs import ROOT, environment
-from tests.system.accelerated import AcceleratedClock
+from tests.system.clocks import AcceleratedClock
 from tests.system.kill_chain import NOON
 from tests.system.kill_program import SPEED, live
 from tests.system.power_apsw import WatchedVFS, no_fault, stand_in
@@ -175,7 +174,7 @@ def _store_step(verb: str, name: str, texts: list[bytes], arguments: str) -> Ite
 async def _live_for(store: str, witness: str, synchronous: str, seconds: float) -> None:
     asyncio.get_running_loop().call_later(seconds, os.kill, os.getpid(), signal.SIGTERM)
     place = SqliteStore(store, synchronous=synchronous)
-    await live(place, witness, 1, AcceleratedClock(NOON, time.monotonic(), SPEED), SPEED)
+    await live(place, witness, 1, AcceleratedClock(NOON, SPEED, zone=UTC), SPEED)
 
 
 if __name__ == "__main__":

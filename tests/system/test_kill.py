@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.compute import NotInTimeError
 from tests.conftest import require, soak_seconds
 from tests.programs import environment
 from tests.system.kill_chain import Chain, Nursery, Starter
@@ -67,10 +68,8 @@ def test_killed_at_random_instants_nothing_durable_is_lost_and_nothing_runs_twic
     counts = lives_of(nursery, tmp_path, range(part * SIDE_BY_SIDE, (part + 1) * SIDE_BY_SIDE), CYCLES)
     record("kill", **counts)
     assert counts["cycles"] == SIDE_BY_SIDE * CYCLES
-    # Otherwise nothing of interest has been killed.
-    assert counts["interrupted"] > SIDE_BY_SIDE
-    assert counts["resumed"] > SIDE_BY_SIDE
-    assert counts["stretches"] > SIDE_BY_SIDE
+    if any(counts[what] <= SIDE_BY_SIDE for what in ("interrupted", "resumed", "stretches")):
+        raise NotInTimeError(f"nothing of interest has been killed: {counts}")
 
 
 @pytest.mark.chaos
@@ -86,7 +85,8 @@ def test_killed_on_a_clock_that_libfaketime_makes_fast_it_keeps_its_promises_all
         nursery.close()
     record("kill under libfaketime", **counts)
     assert counts["cycles"] == 12
-    assert counts["starts"] > 12
+    if counts["starts"] <= 12:
+        raise NotInTimeError(f"nothing of interest has been killed: {counts}")
 
 
 @pytest.mark.soak

@@ -16,9 +16,11 @@ import pytest
 import duly
 from duly.formal.checking import Report, check
 from duly.stores.sqlite.trace import export
+from tests.compute import NotInTimeError
 from tests.programs import ROOT, environment
 from tests.stores.helpers import history, integrity, query
-from tests.system.load_program import DELAY, MINUTELY, FreshMinute, read
+from tests.system.clocks import LongMinute
+from tests.system.load_program import DELAY, MINUTELY, read
 from tests.system.record import record
 
 PATIENCE_SECONDS = 150
@@ -93,6 +95,9 @@ def test_callbacks_without_manners_fail_alone(tmp_path: Path) -> None:
     assert ["stop"] in outcome.facts("refused"), "a callback that stopped its own scheduler would wait for itself"
     assert ["initialize"] in outcome.facts("accepted")
     assert ["stop in a task of a callback"] in outcome.facts("refused")
+    ((error,),) = query(outcome.store, "SELECT error FROM runs JOIN tasks USING (generation) WHERE name = 'neighbour'")
+    if error is not None and "run_timeout" in error:
+        raise NotInTimeError("a callback that does nothing had not ended when its time was up")
     assert results["neighbour"] == "success"
     assert outcome.facts("began").count(["neighbour"]) == 1
     report = judged(outcome.store)
@@ -104,8 +109,8 @@ def test_callbacks_without_manners_fail_alone(tmp_path: Path) -> None:
 def test_a_start_that_a_blocked_loop_delayed_is_told(tmp_path: Path) -> None:
     """000 R1: TaskStartDelayed names the task that had to wait, and by how much."""
     outcome = Outcome(tmp_path, "late_by_a_blocked_loop").ended_well()
-    ((name, lateness_ms, threshold_ms),) = outcome.facts("delayed")
-    assert name == "victim"
+    # The task that blocks may be late as well, if the machine is busy.
+    ((_, lateness_ms, threshold_ms),) = [fact for fact in outcome.facts("delayed") if fact[0] == "victim"]
     assert isinstance(lateness_ms, int)
     assert isinstance(threshold_ms, int)
     assert lateness_ms > threshold_ms
@@ -142,7 +147,7 @@ async def test_a_thousand_initialize_and_stop_calls_racing(tmp_path: Path) -> No
     """SPEC 4.2, 4.3: all return, in an order that a trace can tell; the last one decides; nothing is left behind."""
     dice = random.Random(6)
     store = tmp_path / "store.db"
-    scheduler = duly.Scheduler(store, clock=FreshMinute(), trace=True, max_concurrency=8)
+    scheduler = duly.Scheduler(store, clock=LongMinute(), trace=True, max_concurrency=8)
     ran = asyncio.Event()
 
     async def quick() -> None:

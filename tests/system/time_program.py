@@ -32,7 +32,7 @@ from duly.clock import Clock, SystemClock
 from duly.events import ClockJumped, Event, HostZoneChanged, PropertyViolated, StoreFault, TaskInterrupted
 from tests.compute import NotInTimeError
 from tests.programs import ROOT, environment
-from tests.system.time_clock import AcceleratedClock
+from tests.system.clocks import AcceleratedClock
 
 PATIENCE_SECONDS: Final = 90.0
 """How long a test waits before it calls that a failure; only a hang comes near it, or a machine without compute."""

@@ -1,6 +1,8 @@
-"""Durable facts as events: starts, ends, declarations, and what the monitor finds.
+"""Durable facts as events, and the outbox that hands events, in commit order, to `logging` and to `on_event`.
 
-Events are built only if something listens; for a chunk of starts or ends that is asked once.
+Events are built only if something listens; for a chunk of starts or ends that is asked once. Delivery is immediate as
+long as it is short. A burst (a million starts with a log line each) is delivered in slices, in the same order, so that
+the event loop stays responsive.
 """
 
 from collections.abc import Mapping

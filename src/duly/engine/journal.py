@@ -116,9 +116,9 @@ class Journal:
         self._bell.set()
 
     async def progress(self, deadline: float) -> bool:
-        """Wait until nothing is left to write, an attempt has failed, or the deadline has come, in elapsed seconds.
+        """Wait until nothing is left to write, or an attempt fails; False if the deadline passed before.
 
-        False, without waiting, if it has come already.
+        The deadline is in elapsed seconds.
         """
         left = deadline - self._clock.elapsed()
         if left <= 0:
@@ -164,7 +164,6 @@ class Journal:
                     await self._write_next(settle)
                 except Exception as fault:  # a defect of ours must not end the journal
                     self._outbox.unexpected(fault)
-                    self.fault = None
                 self._notes_at_hand = None
             self._tried.set()
 
