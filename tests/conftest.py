@@ -12,10 +12,12 @@ from typing import NoReturn
 import pytest
 from _pytest.runner import runtestprotocol
 from hypothesis import HealthCheck, settings
+from packaging.requirements import Requirement
 
 from duly.testing import SimulatedHost
 from tests import counts
 from tests.compute import PATIENCE_IS_OVER, REPEATS_MAX, Compute
+from tests.programs import ROOT
 from tests.spec.workload import Workload
 
 # The same examples on every run and every machine: a red build means that the code changed, not the dice.
@@ -130,10 +132,28 @@ def soak_seconds() -> float:
 def require(component: str, hint: str) -> None:
     """Skip the calling test unless `component`, a Python module or a program on PATH, is there.
 
-    With DULY_REQUIRE_ALL=1, as in CI, the test fails instead: a skip nobody reads is a test nobody has.
+    With DULY_REQUIRE_ALL=1, as in CI, the test fails instead: a skip nobody reads is a test nobody has. Only what
+    requirements/dev.in leaves out on this machine is skipped even then, for the reason that stands there.
     """
     if importlib.util.find_spec(component) is None and shutil.which(component) is None:
+        if (reason := left_out(component, (ROOT / "requirements/dev.in").read_text())) is not None:
+            pytest.skip(f"{component} is left out by requirements/dev.in: {reason}")
         missing(component, hint)
+
+
+def left_out(component: str, requirements: str) -> str | None:
+    """Why requirements leave a package out here: the comment of its line. None if they do not."""
+    reason = None
+    for line in requirements.splitlines():
+        text, _, comment = line.partition("#")
+        if not text.strip() or text.startswith("-"):
+            continue
+        requirement = Requirement(text)
+        if requirement.name == component:
+            if requirement.marker is None or requirement.marker.evaluate():
+                return None
+            reason = comment.strip()
+    return reason
 
 
 def missing(component: str, hint: str) -> NoReturn:

@@ -207,7 +207,7 @@ def transitions() -> set[tuple[str, str, str]]:
     """The functions of core/task.py that take a state, or none, and return another one."""
     found = set()
     for name, function in inspect.getmembers(tasks, inspect.isfunction):
-        if function.__module__ != tasks.__name__:
+        if function.__module__ != tasks.__name__ or name == "__annotate__":  # a module has that one since Python 3.14
             continue
         hints = typing.get_type_hints(function)
         ends = states_in(hints.pop("return"))

@@ -1,5 +1,6 @@
 """Traces as bytes: what is written is read, and whatever is wrong is refused with its line."""
 
+import importlib
 import io
 import json
 from collections.abc import Callable
@@ -33,6 +34,7 @@ from duly.formal.trace import (
     digest,
     encode,
 )  # fmt: skip
+from tests.conftest import require
 from tests.formal.story import story
 
 T = Instant(1_764_000_600_000_000)
@@ -56,10 +58,8 @@ ALL: list[Event] = [
 @pytest.fixture(params=["orjson", "json"], autouse=True)
 def parser(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every test runs with both parsers, orjson and json."""
-    if request.param == "orjson":
-        monkeypatch.setattr(reader, "_loads", pytest.importorskip("orjson").loads)
-    else:
-        monkeypatch.setattr(reader, "_loads", json.loads)
+    require(request.param, 'pip install "duly[cli]"')
+    monkeypatch.setattr(reader, "_loads", importlib.import_module(request.param).loads)
 
 
 def written(trace: list[Event], *, clean: bool | None = None, header: Header | None = None) -> bytes:

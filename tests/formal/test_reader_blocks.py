@@ -1,5 +1,6 @@
 """Long traces are read in blocks of lines, and whatever is wrong is found in the line in which it stands."""
 
+import importlib
 import json
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +13,7 @@ from duly.formal import reader
 from duly.formal.checking import Checker
 from duly.formal.reader import Rows, TraceReader
 from duly.formal.trace import RE, RS, WK, Event, Header, Writer, encode, encode_header
+from tests.conftest import require
 
 T = 1_764_000_600_000_000
 FIRST_INSTANT = -62_135_596_800 * MICROSECONDS
@@ -66,8 +68,8 @@ def refused(*chunks: bytes) -> tuple[str, int, str]:
 @pytest.fixture(params=["orjson", "json"], autouse=True)
 def parser(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every test runs with both parsers, orjson and json."""
-    loads = json.loads if request.param == "json" else pytest.importorskip("orjson").loads
-    monkeypatch.setattr(reader, "_loads", loads)
+    require(request.param, 'pip install "duly[cli]"')
+    monkeypatch.setattr(reader, "_loads", importlib.import_module(request.param).loads)
 
 
 def test_a_long_trace_is_read_whole() -> None:

@@ -22,9 +22,11 @@ from duly.formal.trace import CAUSES, CHANGES, LETTERS, MODES, PLACES, VERSION, 
 
 _loads: Callable[[bytes], Any]
 try:
-    from orjson import loads as _loads
+    import orjson
 except ImportError:  # it comes with the extra `cli`; without it, long traces are read more slowly
     _loads = json.loads
+else:
+    _loads = orjson.loads
 
 BLOCK_BYTES: Final = 1 << 14  # what fits into the processor's caches, parsed
 
