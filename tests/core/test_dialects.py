@@ -33,6 +33,10 @@ from duly.errors import InvalidCronExpressionError
         ("@weekly", "0 0 * * 0"),
         ("30 2 * * 1-5", "30 2 * * 1-5"),
         ("0 0 * * 7-2", "0 0 * * 0-2"),
+        ("0 0 * * 7-7", "0 0 * * 0"),
+        ("0 0 * * 7-0", "0 0 * * 0"),
+        ("0 0 */10 * *", "0 0 1,11,21,31 * *"),
+        ("0 0 * * */3", "0 0 * * 0,3,6"),
         ("0 7-9/2 * * *", "0 7,9 * * *"),
         ("1,2,3 */12 * * *", "1,2,3 0,12 * * *"),  # what is POSIX already stays as it is written
         ("*/30 0 31 12 *", "0,30 0 31 12 *"),
@@ -184,6 +188,7 @@ def test_an_equivalent_is_posix_cron(words: list[str]) -> None:
         ("0 0 ? * 1", [("?", "day", "'?' is '*' in POSIX")]),
         ("0,*/20 * * * *", [("*/20", "minute", "a step: the values one by one")]),
         ("0 0 * * mon-fri/2", [("mon-fri/2", "weekday", "a step: the values one by one; mon is 1; fri is 5")]),
+        ("0 0 * * 7-2", [("7-2", "weekday", "7 is 0 in POSIX, Sunday; a range that wraps around")]),
         ("0 0 * * fri-7", [("fri-7", "weekday", "fri is 5; 7 is 0 in POSIX, Sunday")]),
         (
             "*,5 22-2 * * *",

@@ -131,7 +131,7 @@ def foreign(field: Field, element: str, at: int) -> tuple[str, str | None]:
     if not (letter.isascii() and letter.isalpha()):
         return f"contains '{plain(letter)}' (U+{ord(letter):04X})", "write digits, '-' and ',', or '*' alone"
     part = element[at : at + _SEARCHED]
-    word = re.split("[^A-Za-z]", part, maxsplit=1)[0].lower()
+    word = re.split("[^A-Za-z]", part)[0].lower()
     if word in ("w", "lw"):
         return "contains Quartz token 'W'", _NO_WORKING_DAY
     if word == "l":
@@ -350,8 +350,6 @@ class _Element:
         low_text, dash, high_text = body.partition("-")
         low = self._number(low_text, remarks)
         high = self._number(high_text, remarks) if dash else field.high if open_end else low
-        if field is WEEKDAY and low == 7 and dash:
-            low = 0  # 7-2 is Sunday to Tuesday
         if low > high:
             size = field.high - field.low + 1
             remarks.append("a range that wraps around")
