@@ -82,12 +82,12 @@ def lifecycle_on(
     store: str | PathLike[str] | Store,
     options: Options,
     *,
-    unheard: frozenset[type[Event]] = frozenset(),
+    ignored: frozenset[type[Event]] = frozenset(),
 ) -> Lifecycle:
-    """The inside of a scheduler on any host; `unheard` are events that `on_event` ignores."""
+    """The inside of a scheduler on any host; `ignored` are events that `on_event` ignores."""
     if sys.platform == "win32":
         raise UnsupportedPlatformError("Windows")
-    outbox = Outbox(host.clock, options.on_event, unheard=unheard)
+    outbox = Outbox(host.clock, options.on_event, ignored=ignored)
     return Lifecycle(Setup(options, host, _store_of(store, options.history, host), outbox))
 
 

@@ -79,7 +79,7 @@ def tried(trials: Iterable[Trial], *, jobs: int) -> Iterator[tuple[Mutant, Verdi
 
 
 def in_this_child(work: Callable[[], int]) -> NoReturn:
-    """Do something in a forked process, unheard, and end it with what comes out."""
+    """Do something in a forked process, ignored, and end it with what comes out."""
     code = 99
     try:
         os.setsid()

@@ -7,7 +7,7 @@ import pytest
 
 
 @pytest.fixture
-def unheard() -> Iterator[None]:
+def ignored() -> Iterator[None]:
     """Thousands of callbacks that fail on purpose would fill the log."""
     logger = logging.getLogger("duly")
     level = logger.level

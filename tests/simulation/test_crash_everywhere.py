@@ -64,7 +64,7 @@ by_name: Final = pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda each:
 in_chunks: Final = pytest.mark.parametrize("chunk", range(CHUNKS))
 
 
-pytestmark = pytest.mark.usefixtures("unheard")
+pytestmark = pytest.mark.usefixtures("ignored")
 
 
 def died(life: Life, number: int, *, again: bool = False) -> Life:

@@ -48,7 +48,7 @@ in_every_scenario: Final = pytest.mark.parametrize(
 )
 
 
-pytestmark = pytest.mark.usefixtures("unheard")
+pytestmark = pytest.mark.usefixtures("ignored")
 
 
 def beginning(scenario: Scenario, way: str) -> Life:

@@ -23,7 +23,7 @@ class Gate:
         """Set by a part that has something for the loop before its next minute; cleared by the loop."""
 
     def count_stops(self, open_stops: int) -> None:
-        """A stop() was called, or has returned; the lifecycle counts those that have not."""
+        """A stop() was called, or has returned; `open_stops` have not."""
         self.stopping = open_stops > 0
         self.open = not self.stopping and not self.closing
 

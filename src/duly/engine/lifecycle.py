@@ -38,7 +38,7 @@ class Lifecycle:
         self._last_turn: Turn | None = None
         self._identifier: str | None = None
         self._event_loop: asyncio.AbstractEventLoop | None = None
-        self._death: Exception | None = None
+        self._death: str | None = None  # why every further call is refused
 
     @property
     def engine(self) -> Engine | None:
@@ -153,12 +153,12 @@ class Lifecycle:
             ) from fault
         outbox.emit(SchedulerStopped())
 
-    def die(self, error: Exception) -> list["asyncio.Task[Any]"]:
-        """Record nothing more and release everything, as if the process had died; every later call raises `error`.
+    def die(self, reason: str) -> list["asyncio.Task[Any]"]:
+        """Record nothing more and release everything, as if the process had died; later calls raise a RuntimeError.
 
         Returns the tasks that were cancelled and may take another round of the event loop to end.
         """
-        self._death = error
+        self._death = reason
         tasks = list(self.under_way)
         if (engine := self.engine) is not None:
             tasks = [*abandon(engine), *tasks]
@@ -173,7 +173,7 @@ class Lifecycle:
 
     def _require_life(self) -> None:
         if self._death is not None:
-            raise self._death
+            raise RuntimeError(self._death)
 
     def _bind(self) -> None:
         """Belong to the event loop that runs now."""

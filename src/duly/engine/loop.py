@@ -1,4 +1,4 @@
-"""Poll: look at the clock, decide what starts, commit it, launch it, and sleep until there is something to do.
+"""Poll: read the clock, decide what starts, commit it, launch it, and sleep until there is something to do.
 
 The one order that survives a crash: a start is durable before its callback begins, an end is durable before the task
 may start again, and the agenda changes only after the commit.
@@ -47,7 +47,7 @@ class WallClock:
         self._outbox = setup.outbox
         self._journal = journal
         self.seen = Instant(self._clock.now())
-        """What it showed when it was last looked at."""
+        """What it showed when it was last read."""
         self._seen_elapsed = self._clock.elapsed()
 
     def expected(self) -> Instant:

@@ -24,11 +24,11 @@ class Outbox:
     """Where a scheduler's events go."""
 
     def __init__(
-        self, clock: Clock, on_event: Callable[[Event], object] | None, *, unheard: frozenset[type[Event]] = frozenset()
+        self, clock: Clock, on_event: Callable[[Event], object] | None, *, ignored: frozenset[type[Event]] = frozenset()
     ) -> None:
         self._clock = clock
         self._on_event = on_event
-        self._unheard = unheard  # what on_event ignores, so that it need not be built
+        self._ignored = ignored  # what on_event ignores, so that it need not be built
         self._waiting: deque[Event] = deque()
         self._delivering = False
         self._round_of: asyncio.AbstractEventLoop | None = None  # the event loop in whose present round ...
@@ -37,7 +37,7 @@ class Outbox:
 
     def wants(self, kind: type[Event]) -> bool:
         """Whether anything listens to this kind of event."""
-        return (self._on_event is not None and kind not in self._unheard) or _logger.isEnabledFor(kind.level)
+        return (self._on_event is not None and kind not in self._ignored) or _logger.isEnabledFor(kind.level)
 
     def emit(self, event: Event) -> None:
         """Deliver an event after all earlier ones."""
@@ -90,7 +90,7 @@ class Outbox:
                 raise
             except BaseException as error:
                 self._complain("logging", error)
-        if self._on_event is not None and type(event) not in self._unheard:
+        if self._on_event is not None and type(event) not in self._ignored:
             try:
                 self._on_event(event)
             except KeyboardInterrupt:

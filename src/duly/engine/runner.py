@@ -24,8 +24,8 @@ from duly.events import TaskRunCompleted
 LAUNCHED_TOGETHER_MAX: Final = 64
 """Callbacks that begin in one round of the event loop, where they cannot begin at once.
 
-Those that return without waiting are gone before the next ones begin, so a burst never holds thousands of coroutines,
-tasks and contexts, which every garbage collection would visit.
+A callback that returns without waiting is gone before the next ones begin, so a burst never holds thousands of
+coroutines, tasks and contexts, which every garbage collection would visit.
 """
 
 LAUNCHED_BEFORE_GIVING_WAY: Final = 128
@@ -169,7 +169,7 @@ class Runner:
                 give_way()
 
     def release(self, tasks: Sequence[Task]) -> list[Run | None]:
-        """Free the slots of runs whose ends are durable; returns those that have more to announce than their end."""
+        """Free the slots of runs whose ends are durable; returns the run objects that were kept for them."""
         forget = self.runs.pop
         self.open -= len(tasks)
         released = [forget(task, None) for task in tasks]

@@ -37,7 +37,7 @@ class ReplacedRuns:
         self.by_name: dict[str, ReplacedRun] = {}
 
     def withdraw(self, tasks: Sequence[Task]) -> None:
-        """Declarations are replaced or removed; those that run go on."""
+        """Declarations are replaced or removed; their runs go on."""
         for task in tasks:
             if isinstance(task.state, Running):
                 # Here, and not when the agenda comes to it: a run may end while the agenda pauses.

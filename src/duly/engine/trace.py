@@ -134,7 +134,7 @@ def declaration_rows(
         rows.append(registered(task, NEW, task.runs_on))
         yield
     for task, registration in resolution.preserved.pairs():
-        # Where a callback runs is not stored: a new process says it again, for those that need a thread.
+        # Where a callback runs is not stored: a new process records it again, for tasks that need a thread.
         if task.runs_on is not registration.runs_on or (registration.runs_on is RunsOn.THREAD and first):
             rows.append(registered(task, PRESERVED, registration.runs_on))
         yield

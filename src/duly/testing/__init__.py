@@ -1,8 +1,8 @@
 """Test what you schedule without waiting: a simulated host for your tests, and for duly's own.
 
-simulated   `SimulatedHost`: passes time, dies, and starts again
-passing     its clock: time that passes when told
-seeded      chance from a seed, for orders that threads and timers could have produced
+host         `SimulatedHost`: lets time pass, dies, and starts again
+sim_clock    its clock: time that passes on request
+sim_threads  chance from a seed, for orders that threads and timers could have produced
 """
 
 from duly.testing.host import SimulatedHost

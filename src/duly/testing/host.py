@@ -1,4 +1,4 @@
-"""A host whose time passes when told, and that can die at will: the real scheduler and store, without the wait.
+"""A host whose time passes on request, and that can die at will: the real scheduler and store, without the wait.
 
 Only time and death are simulated. The host works in any running event loop: the scheduler sees time through its clock
 alone, store calls and blocking callbacks run inline, without threads, so a run is deterministic. The store is a real
@@ -153,8 +153,8 @@ class SimulatedHost:
         place = store if store is not None else self._store_place()
         if isinstance(place, str | Path):
             place = SqliteStore(place, worker=self._new_worker(), synchronous="OFF")
-        unheard = _POLLS if theirs is None else frozenset[type[Event]]()
-        lifecycle = lifecycle_on(self._host, place, Options(on_event=on_event, **options), unheard=unheard)
+        ignored = _POLLS if theirs is None else frozenset[type[Event]]()
+        lifecycle = lifecycle_on(self._host, place, Options(on_event=on_event, **options), ignored=ignored)
         self._lifecycles.append(lifecycle)
         return scheduler_of(lifecycle)
 
@@ -226,8 +226,8 @@ class SimulatedHost:
     def _kill(self) -> list["asyncio.Task[Any]"]:
         """Let the process die at this very step, from wherever this is called; returns what is left to fall silent."""
         dead, self._lifecycles = self._lifecycles, []
-        error = RuntimeError("this scheduler died in host.crash(); make another with host.scheduler()")
-        return [task for lifecycle in dead for task in lifecycle.die(error)]
+        reason = "this scheduler died in host.crash(); make another with host.scheduler()"
+        return [task for lifecycle in dead for task in lifecycle.die(reason)]
 
     # --- how it is done ----------------------------------------------------------------------------------------------
 
@@ -248,7 +248,7 @@ class SimulatedHost:
             self._clock.pass_by(max(0, goal - self._clock.passed))
             await self._settle()
             for _ in range(_IDLE_ROUNDS if self._rest is None else 0):
-                await breathe()  # the test's own tasks, too, hear of what has happened
+                await breathe()  # the test's own tasks act on what has happened, too
         finally:
             self._passing = False
 
@@ -348,7 +348,7 @@ def _had_room(agenda: Agenda, decision: Decision, slots: Slots, left_out: set[st
 
 
 def _leaves_a_mark(engine: Engine) -> bool:
-    """Whether anything could tell that the engine polled and found nothing due."""
+    """Whether a poll that finds nothing due could be noticed from outside."""
     setup = engine.setup
     is_heard = setup.options.trace or setup.outbox.wants(PollStarted)
     return is_heard or engine.runner.open > 0 or type(setup.store) is not SqliteStore

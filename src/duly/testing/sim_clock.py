@@ -15,7 +15,7 @@ _MINUTE: Final = 60 * MICROSECONDS
 
 
 class SimulatedClock:
-    """Shows what it is told to show, and wakes sleepers when enough time has been passed."""
+    """A clock that is moved by hand, and wakes sleepers whose time has come."""
 
     def __init__(self, wall: Instant, zone: tzinfo, dice: Dice | None = None) -> None:
         self.wall = wall

@@ -65,8 +65,8 @@ class Program:
         self._watching = watching
         self._clock = SystemClock()
         self._systemd = Notifier()
-        unheard = frozenset() if verbose else _DEBUG_EVENTS - _NEEDED_EVENTS
-        lifecycle = lifecycle_on(system_host(), store, Options(on_event=self._on_event, **options), unheard=unheard)
+        ignored = frozenset() if verbose else _DEBUG_EVENTS - _NEEDED_EVENTS
+        lifecycle = lifecycle_on(system_host(), store, Options(on_event=self._on_event, **options), ignored=ignored)
         self._scheduler: Scheduler = scheduler_of(lifecycle)
         self._loaded: Loaded | None = None
         self._failed: dict[Path, Signature | None] = {}
