@@ -1,4 +1,4 @@
-"""What the documentation shows of the command line, run again: `python -m tests.cli.pages` writes it anew.
+"""Replays the sessions that the pages show; `python -m tests.cli.pages` writes new output into the pages.
 
 A page shows a session in a block marked `console`: commands after `$`, and what they print. Each block is replayed in a
 folder of its own, on a stage that fits its first command: a folder with targets alone, a scheduler that is running, one
@@ -158,7 +158,7 @@ def a_backup_to_be_killed(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def a_week_long_ago(folder: Path) -> Iterator[None]:
-    """The past of a store, always the same: failures, a repeated hour, a night without a scheduler; and traced."""
+    """Write a store with the same past every time: failures, a repeated hour, a night without a scheduler; traced."""
     (folder / "tasks.py").write_text(_WEEK)
     (folder / "crontab.txt").write_text(_CRONTAB)
     (folder / "examples").symlink_to(ROOT / "examples")
@@ -169,7 +169,7 @@ def a_week_long_ago(folder: Path) -> Iterator[None]:
 
 @functools.cache
 def _week() -> "tempfile.TemporaryDirectory[str]":
-    """A folder with that store, lived through once."""
+    """A folder with that store; made once."""
     folder = tempfile.TemporaryDirectory(prefix="duly-week-")
     logger = logging.getLogger("duly")
     disabled, logger.disabled = logger.disabled, True  # it is about failures, and they are expected
@@ -222,7 +222,7 @@ _STAGES: dict[str, Stage] = {
 
 
 def stage_of(block: str) -> Stage:
-    """What a block is replayed on: chosen by its first command, and by what it shows."""
+    """The stage that a block is replayed on: chosen by its first command, and by what it shows."""
     if "kill -9" in block:
         return a_backup_to_be_killed
     if "ended without stopping" in block:
@@ -265,7 +265,7 @@ def blocks() -> list[Block]:
 
 
 def replay(block: Block, folder: Path) -> list[Step]:
-    """The same commands again, and what they print now."""
+    """Run the commands of a session again; the steps with what they print now."""
     code = 0
     steps: list[Step] = []
     background: list[subprocess.Popen[bytes]] = []
@@ -275,16 +275,16 @@ def replay(block: Block, folder: Path) -> list[Step]:
             if command.endswith("&"):
                 word = "TaskRunCompleted" if background else "TaskRunStarted"  # the first one is there to be killed
                 background.append(stack.enter_context(_in_background(command, folder, word)))
-                code, said = 0, ""
+                code, output = 0, ""
             elif command.startswith("kill -9 %1"):
                 background[0].kill()
                 background[0].wait()
-                code, said = 0, ""
+                code, output = 0, ""
             elif command.startswith("duly run"):
-                code, said = _until_ctrl_c(command, folder)
+                code, output = _until_ctrl_c(command, folder)
             else:
-                code, said = _run(command, code, folder)
-            steps.append(Step(command, _as_elsewhere(said, folder)))
+                code, output = _run(command, code, folder)
+            steps.append(Step(command, _as_elsewhere(output, folder)))
     return steps
 
 
@@ -333,10 +333,10 @@ def _in_background(command: str, folder: Path, event: str) -> Iterator["subproce
             process.terminate()
 
 
-def _as_elsewhere(said: str, folder: Path) -> str:
-    """As it would be on the machine that the pages speak of."""
-    said = said.replace(str(folder.resolve()), "/srv/app").replace(str(folder), "/srv/app")
-    return said.replace(f" on {platform.node()} ", " on vm ")
+def _as_elsewhere(output: str, folder: Path) -> str:
+    """Output as it would be on the machine of the pages."""
+    output = output.replace(str(folder.resolve()), "/srv/app").replace(str(folder), "/srv/app")
+    return output.replace(f" on {platform.node()} ", " on vm ")
 
 
 # --- comparing -------------------------------------------------------------------------------------------------------
@@ -359,15 +359,15 @@ _FORMS = (
 
 
 def form(text: str) -> str:
-    """A text without what depends on the moment."""
+    """A text without the parts that depend on the moment."""
     for pattern, sign in _FORMS:
         text = re.sub(pattern, sign, text, flags=re.MULTILINE)
     return text
 
 
-def matches(shown: Step, said: Step) -> bool:
-    """Whether a page shows what was said. Of a run, which lasts until it is stopped, more may have been said."""
-    wanted, found = form(shown.shown).splitlines(), form(said.shown).splitlines()
+def matches(shown: Step, now: Step) -> bool:
+    """Whether a page shows what is printed now. A `duly run`, which lasts until it is stopped, may print more."""
+    wanted, found = form(shown.shown).splitlines(), form(now.shown).splitlines()
     if shown.command.startswith("duly run"):
         rest = iter(found)
         return all(line in rest for line in wanted)
@@ -376,9 +376,9 @@ def matches(shown: Step, said: Step) -> bool:
 
 
 def session(steps: list[Step]) -> str:
-    """As a page shows it."""
+    """A session as a page shows it."""
     return "".join(
-        f"$ {command}\n{said}" + ("" if said.endswith("\n") or not said else "\n") for command, said in steps
+        f"$ {command}\n{output}" + ("" if output.endswith("\n") or not output else "\n") for command, output in steps
     )
 
 

@@ -51,7 +51,7 @@ def broken() -> None:
 
 
 def environment(**extra: str) -> dict[str, str]:
-    """What every program here is started with."""
+    """The environment of every program that the tests start."""
     kept = {name: value for name, value in os.environ.items() if name not in _UNWANTED}
     return {**kept, "TZ": ZONE, "PYTHONPATH": str(ROOT / "src"), "TERM": "xterm-256color", **extra}
 
@@ -70,7 +70,7 @@ class Outcome(NamedTuple):
 
 
 def duly(*arguments: str | Path, folder: Path, under: Sequence[str] = (), **extra: str) -> Outcome:
-    """`duly` with these arguments, to its end; `under` is a command that runs it."""
+    """Run `duly` with these arguments, to its end; `under` is a command that starts it."""
     done = subprocess.run(
         [*under, sys.executable, "-m", "duly", *map(str, arguments)],
         cwd=folder,
@@ -84,7 +84,7 @@ def duly(*arguments: str | Path, folder: Path, under: Sequence[str] = (), **extr
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Leave nothing running behind a test, however it ended."""
+    """Leave no process behind, however a test ended."""
     if process.poll() is None:
         process.kill()
     process.wait()
@@ -117,7 +117,7 @@ class Service:
                 pipe.close()
 
     def expect(self, event: str, **fields: object) -> dict[str, Any]:
-        """Read on until a line tells of this event with these fields."""
+        """Read on until a line has this event with these fields."""
         while (line := self._line()) is not None:
             self.lines.append(json.loads(line))
             if self.lines[-1]["event"] == event and fields.items() <= self.lines[-1].items():
@@ -129,7 +129,7 @@ class Service:
         while b"\n" not in self._unread:
             ready, _, _ = select.select([self._process.stdout], [], [], PATIENCE_SECONDS)
             if not ready:
-                raise NotInTimeError(f"nothing more is said: {self.lines}")
+                raise NotInTimeError(f"no further line comes: {self.lines}")
             if not (read := os.read(self._process.stdout.fileno(), 65536)):
                 return None
             self._unread += read
@@ -142,7 +142,7 @@ class Service:
 
     @contextlib.contextmanager
     def frozen(self) -> Iterator[None]:
-        """Alive, but doing nothing meanwhile: what changes in its files was changed by somebody else."""
+        """Pause the process: what changes in its files meanwhile was changed by another one."""
         self.send(signal.SIGSTOP)
         os.waitpid(self.pid, os.WUNTRACED)
         try:
@@ -156,13 +156,13 @@ class Service:
         self._process.stdout.close()
 
     def wait(self) -> tuple[int, str]:
-        """Wait for the end without the log: the exit code, and what was said on standard error."""
+        """Wait for the end without the log: the exit code, and standard error."""
         assert self._process.stderr is not None
-        said = self._process.stderr.read().decode()
-        return self._process.wait(PATIENCE_SECONDS), said
+        errors = self._process.stderr.read().decode()
+        return self._process.wait(PATIENCE_SECONDS), errors
 
     def end(self) -> Outcome:
-        """Wait for the end; the lines that came meanwhile are read, too."""
+        """Wait for the end, and read the remaining lines."""
         out, err = self._process.communicate(timeout=PATIENCE_SECONDS)
         self.lines += [json.loads(line) for line in (self._unread + out).splitlines()]
         return Outcome(self._process.returncode, out.decode(), err.decode())
@@ -277,7 +277,7 @@ async def forever() -> None:
 
 
 def fingerprint(folder: Path) -> dict[str, bytes]:
-    """Every file of a folder and what is in it, but `-shm`, which readers of a live store share."""
+    """Every file of a folder with its content, except `-shm`, which readers of a live store share."""
     return {
         path.name: path.read_bytes() if not path.name.endswith("-shm") else b""
         for path in sorted(folder.iterdir())

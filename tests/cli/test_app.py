@@ -36,20 +36,20 @@ async def folder(tmp_path: Path) -> Path:
 def test_the_script_and_the_module_are_the_same_program(tmp_path: Path) -> None:
     """`duly` and `python -m duly`."""
     script = Path(sys.executable).with_name("duly")
-    said = subprocess.run([script, "--version"], capture_output=True, text=True, check=True, env=environment())
-    assert said.stdout == duly("--version", folder=tmp_path).out
-    assert said.stdout.startswith(f"duly {version('duly')} ")
+    result = subprocess.run([script, "--version"], capture_output=True, text=True, check=True, env=environment())
+    assert result.stdout == duly("--version", folder=tmp_path).out
+    assert result.stdout.startswith(f"duly {version('duly')} ")
 
 
 @pytest.mark.parametrize("missing", ["click", "rich"])
 def test_without_the_extra_it_says_what_to_install(missing: str, tmp_path: Path) -> None:
     """One line, and no traceback."""
     program = f"import sys; sys.modules[{missing!r}] = None; from duly.__main__ import main; main()"
-    said = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=False, env=environment(), cwd=tmp_path
     )
-    assert said.returncode == 2
-    assert said.stderr == (
+    assert result.returncode == 2
+    assert result.stderr == (
         f'error: the command line of duly needs the package {missing}\nhint: pip install "duly[cli]"\n'
     )
 
@@ -76,10 +76,10 @@ def test_every_command_has_help_with_an_example_and_json(command: str, tmp_path:
 
 
 def test_without_a_command_there_is_help_and_a_usage_code(tmp_path: Path) -> None:
-    """On standard error: a script that forgot its command must not take help for a result."""
-    said = duly(folder=tmp_path)
-    assert (said.code, said.out) == (2, "")
-    assert "Usage: duly" in said.err
+    """On standard error: a script that left out the command must not take help for a result."""
+    result = duly(folder=tmp_path)
+    assert (result.code, result.out) == (2, "")
+    assert "Usage: duly" in result.err
 
 
 @pytest.mark.parametrize(
@@ -97,12 +97,12 @@ def test_without_a_command_there_is_help_and_a_usage_code(tmp_path: Path) -> Non
 )
 def test_wrong_usage_is_one_message_with_a_hint(arguments: list[str], message: str, tmp_path: Path) -> None:
     """Exit code 2, one error, one hint, no traceback, nothing on standard output."""
-    said = duly(*arguments, folder=tmp_path)
-    assert (said.code, said.out) == (Exit.USAGE, "")
-    assert message in said.err
-    assert said.err.count("error:") == 1
-    assert said.err.count("hint:") == 1
-    assert "--help" in said.err
+    result = duly(*arguments, folder=tmp_path)
+    assert (result.code, result.out) == (Exit.USAGE, "")
+    assert message in result.err
+    assert result.err.count("error:") == 1
+    assert result.err.count("hint:") == 1
+    assert "--help" in result.err
 
 
 def test_completion_knows_commands_and_options(folder: Path) -> None:
@@ -133,11 +133,11 @@ def test_completion_knows_commands_and_options(folder: Path) -> None:
     ],
 )
 def test_completion_knows_tasks_zones_and_files(words: str, store: str, expected: list[str], folder: Path) -> None:
-    """Names of tasks from the store that is named already; silence where there is none, never an error."""
+    """Names of tasks come from the store on the command line; without one there are none, and never an error."""
     (folder / "app.py").write_text("no store")
     number = str(len(words.split(" ")) - 1)
-    said = duly(folder=folder, _DULY_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD=number, DULY_STORE=store)
-    assert (said.out.split(), said.err) == (expected, "")
+    result = duly(folder=folder, _DULY_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD=number, DULY_STORE=store)
+    assert (result.out.split(), result.err) == (expected, "")
 
 
 def test_colour_only_on_a_terminal_and_not_against_no_color(folder: Path) -> None:
@@ -162,21 +162,21 @@ def test_every_reading_command_has_json_with_a_head(folder: Path) -> None:
 
 
 def test_the_store_may_come_from_the_environment(folder: Path) -> None:
-    """DULY_STORE, for those who operate one store."""
+    """DULY_STORE stands in for --store."""
     assert duly("history", folder=folder, DULY_STORE="state.db").code == 0
 
 
 def test_a_reader_that_has_enough_is_no_error_message(folder: Path) -> None:
-    """`duly history | head -1` says nothing on standard error."""
+    """`duly history | head -1` prints nothing on standard error."""
     command = f"{sys.executable} -m duly history --store state.db --json | head -c 1"
-    said = subprocess.run(
+    result = subprocess.run(
         ["/bin/sh", "-c", command], cwd=folder, env=environment(), capture_output=True, text=True, check=False
     )
-    assert (said.stdout, said.stderr) == ("{", "")
+    assert (result.stdout, result.stderr) == ("{", "")
 
 
 def test_the_documented_exit_codes_are_the_ones_in_use() -> None:
-    """One table in the code, one in the documentation, the same numbers."""
+    """The table in the code and the one in the documentation agree."""
     documented = (ROOT / "docs" / "commands.md").read_text()
     for code in Exit:
         assert f"| {code.value:<4} | {code.name:<11} |" in str(output.__doc__)
@@ -203,7 +203,7 @@ def test_the_documented_exit_codes_are_the_ones_in_use() -> None:
     ],
 )
 def test_moments_are_read_as_people_write_them(text: str, expected: str) -> None:
-    """In a zone, with an offset, of today, or ago: in time that passed, not on the wall clock."""
+    """In a zone, with an offset, of today, or as time passed: `2h` counts real hours, not those of the wall clock."""
     at = instant_of(datetime(2024, 4, 1, 12, 0, tzinfo=ZoneInfo("Europe/Berlin")))
     assert parse_moment(text, ZoneInfo("Europe/Berlin"), at).isoformat() == expected
 
@@ -226,7 +226,7 @@ def test_durations_are_read_as_people_write_them() -> None:
 
 
 async def test_one_pause_after_the_other_takes_its_time() -> None:
-    """A clock sets the event it is given; were it used again, the second pause would be none."""
+    """A clock sets the event that it is given: with one event for both, the second pause would not wait."""
     clock = SystemClock()
     begun = clock.elapsed()
     await pause(clock, 20_000)

@@ -20,8 +20,11 @@ def replayed(block: Block) -> ParameterSet:
 
 @pytest.mark.parametrize("block", [replayed(block) for block in ALL])
 def test_what_a_page_shows_is_what_is_printed(block: Block, tmp_path: Path) -> None:
-    """The same commands on the same stage; times by their form. `python -m tests.cli.pages` writes pages anew."""
-    said = ""
+    """The commands run again on the same stage; times are compared by their form.
+
+    `python -m tests.cli.pages` writes new output into the pages.
+    """
+    output = ""
     for attempt in ("first", "second", "third"):  # where a scheduler is running, a minute may begin meanwhile
         folder = tmp_path / attempt
         folder.mkdir()
@@ -30,12 +33,12 @@ def test_what_a_page_shows_is_what_is_printed(block: Block, tmp_path: Path) -> N
         except NotInTimeError:
             raise
         except AssertionError as unexpected:
-            said = str(unexpected)
+            output = str(unexpected)
             continue
         if all(map(matches, block.steps, now)):
             return
-        said = session(now)
-    pytest.fail(f"{block.page.name}, block {block.number}, is now:\n{said}", pytrace=False)
+        output = session(now)
+    pytest.fail(f"{block.page.name}, block {block.number}, is now:\n{output}", pytrace=False)
 
 
 @pytest.mark.parametrize("page", ["README.md", "commands.md"])
@@ -53,7 +56,7 @@ def test_every_command_is_shown_with_its_output(page: str) -> None:
 
 
 def test_the_comparison_can_fail() -> None:
-    """Times, lengths and numbers of processes may differ, words and other numbers may not."""
+    """Times, durations and process numbers may differ, words and other numbers may not."""
     assert form("since 02:25:14, 3.2 s ago") == form("since 13:00, 1 min 4 s ago")
     assert form("^C04:03:37  duly") == form("^C15:07:42  duly")
     assert agrees("a  b\n…\nz\n", "a  b\nc\nd\nz\n")
@@ -64,5 +67,5 @@ def test_the_comparison_can_fail() -> None:
     assert not agrees("4 tasks\n", "5 tasks\n")
 
 
-def agrees(shown: str, said: str, command: str = "duly status") -> bool:
-    return matches(Step(command, shown), Step(command, said))
+def agrees(shown: str, now: str, command: str = "duly status") -> bool:
+    return matches(Step(command, shown), Step(command, now))

@@ -1,4 +1,4 @@
-"""`duly plan`: what initialize() would do, told without doing it."""
+"""`duly plan`: what initialize() would do, without doing it."""
 
 import signal
 from datetime import timedelta
@@ -44,7 +44,7 @@ DECLARED = """[
 ]"""
 
 
-def test_everything_that_would_happen_is_told(folder: Path) -> None:
+def test_a_plan_shows_everything_that_would_happen(folder: Path) -> None:
     """New, preserved, overridden field by field with what is dropped, orphaned, interrupted; and nothing is changed."""
     write_target(folder, DECLARED)
     before = fingerprint(folder)
@@ -100,7 +100,7 @@ def test_check_exits_with_2_when_something_would_be_lost(folder: Path) -> None:
 
 
 def test_what_plan_says_is_what_run_does(folder: Path) -> None:
-    """The same resolution: what was planned is what the scheduler then tells."""
+    """The events of the next start name the tasks that the plan named."""
     write_target(folder, DECLARED)
     plan = duly("plan", "tasks.py", "--store", "state.db", "--json", folder=folder).json
     with Service("tasks.py", "--store", "state.db", folder=folder) as service:
@@ -117,7 +117,7 @@ def test_what_plan_says_is_what_run_does(folder: Path) -> None:
 
 
 def test_a_first_start_up_is_all_new_and_creates_nothing(tmp_path: Path) -> None:
-    """No store is no error: the first run creates it."""
+    """A missing store is not an error: the first run creates it."""
     write_target(tmp_path, '[("every-minute", "* * * * *", quick, timedelta(0))]')
     shown = duly("plan", "tasks.py", "--store", "state.db", "--check", folder=tmp_path)
     assert shown.code == 0
@@ -156,8 +156,8 @@ def test_the_busiest_minutes_are_those_where_most_tasks_fall_due(tmp_path: Path)
         '[(f"noon-{n}", "0 12 * * *", quick, timedelta(0)) for n in range(9)]'
         ' + [("half-hourly", "0,30 * * * *", quick, timedelta(0))]',
     )
-    told = duly("plan", "tasks.py", "--store", "state.db", "--json", folder=tmp_path).json
-    first = told["busiest"][0]
+    planned = duly("plan", "tasks.py", "--store", "state.db", "--json", folder=tmp_path).json
+    first = planned["busiest"][0]
     assert (first["minute"][11:16], first["tasks"]) == ("12:00", 10)
     assert set(first["names"]) == {"half-hourly", *(f"noon-{n}" for n in range(9))}
     shown = duly("plan", "tasks.py", "--store", "state.db", folder=tmp_path)
@@ -183,7 +183,7 @@ def test_a_bad_cron_is_answered_with_the_whole_expression_to_write(tmp_path: Pat
 
 
 def test_a_long_plan_is_cut_for_people_only(tmp_path: Path) -> None:
-    """Somebody reads a hundred changes of a kind at most; programs get all."""
+    """People see a hundred changes of a kind, programs see all."""
     write_target(tmp_path, '[(f"task-{n:03}", "0 0 1 1 *", quick, timedelta(0)) for n in range(150)]')
     shown = duly("plan", "tasks.py", "--store", "state.db", folder=tmp_path)
     assert "… and 50 more new (--json has all)" in shown.out

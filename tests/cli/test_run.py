@@ -1,4 +1,4 @@
-"""`duly run` in real processes: its log, its signals, its reloads, and what it tells a service manager."""
+"""`duly run` in real processes: its log, its signals, its reloads, and its reports to a service manager."""
 
 import json
 import signal
@@ -81,7 +81,7 @@ def test_a_second_ctrl_c_abandons_the_runs_and_exits_with_its_own_code(tmp_path:
 
 
 def test_a_closed_terminal_stops_gracefully(tmp_path: Path) -> None:
-    """SIGHUP means reload, but not when it tells that the terminal, and whoever sat there, is gone."""
+    """SIGHUP means reload, unless it comes because the terminal was closed: then it means stop."""
     write_target(tmp_path, QUICK)
     with Terminal("run", "tasks.py", "--store", "state.db", folder=tmp_path) as terminal:
         terminal.expect("due ")
@@ -92,7 +92,7 @@ def test_a_closed_terminal_stops_gracefully(tmp_path: Path) -> None:
 
 
 def test_a_failure_is_shown_with_the_lines_of_the_callback_only(tmp_path: Path) -> None:
-    """Readable: the error, when it is tried again, and the place in the user's own file."""
+    """The log has the error, the time of the retry, and the place in the user's own file."""
     write_target(tmp_path, '[("broken", "* * * * *", broken, timedelta(hours=5))]')
     with Terminal("run", "tasks.py", "--store", "state.db", folder=tmp_path, NO_COLOR="1") as terminal:
         terminal.expect("ConnectionError: the upstream service is asleep; retry at ")
@@ -157,8 +157,8 @@ def test_a_callback_that_blocks_the_event_loop_cannot_keep_a_second_signal_away(
     assert service.events[-1] == "ProgramAbandoned"
 
 
-def test_scheduling_goes_on_when_nobody_reads_the_log_any_more(tmp_path: Path) -> None:
-    """A log that is gone is no reason to stop, and none to end with an error."""
+def test_scheduling_goes_on_when_the_log_is_closed(tmp_path: Path) -> None:
+    """A closed log neither stops the scheduler nor makes it end with an error."""
     write_target(tmp_path, '[("again", "* * * * *", broken, timedelta(0))]')
     with Service("tasks.py", "--store", "state.db", folder=tmp_path) as service:
         service.expect("TaskRunFailed")
@@ -317,7 +317,7 @@ def test_many_tasks_are_left_alone_by_the_collector(tmp_path: Path) -> None:
 
 
 def test_sighup_loads_the_target_again_and_a_failure_leaves_the_old_in_force(tmp_path: Path) -> None:
-    """Also what the target imports from its own folder; the error is shown with its place, and nothing stops."""
+    """So does a change of a module in its folder; after an error, which is shown with its place, nothing stops."""
     (tmp_path / "jobs.py").write_text('CRON = "0 0 1 1 *"\nasync def job() -> None: ...\n')
     (tmp_path / "tasks.py").write_text(
         "from datetime import timedelta\nimport jobs\n"
@@ -378,7 +378,7 @@ class Manager:
     def __exit__(self, *_: object) -> None:
         self._socket.close()
 
-    def told(self, line: str, since: int = 0) -> int:
+    def received(self, line: str, since: int = 0) -> int:
         """Wait for a datagram with this line; returns how many have come up to it."""
         number = since
         while True:
@@ -395,36 +395,36 @@ class Manager:
 
 @pytest.mark.real_time
 def test_the_service_manager_hears_what_happens(tmp_path: Path) -> None:
-    """sd_notify: ready, what runs, signs of life, reloading, ready again, stopping with what it waits for."""
+    """sd_notify: ready, the running tasks, signs of life, reloading, ready again, stopping and what it waits for."""
     write_target(tmp_path, ENDLESS)
     variables = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "200000"}
     with (
         Manager(tmp_path / "notify") as manager,
         Service("tasks.py", "--store", "state.db", folder=tmp_path, **variables) as service,
     ):
-        ready = manager.told("READY=1")
+        ready = manager.received("READY=1")
         assert f"MAINPID={service.pid}" in manager.lines(ready)
-        manager.told("STATUS=1 task, running backup")
-        # Twice in the time that the manager allows, and not as often as it can be said.
-        sign = manager.told("WATCHDOG=1")
+        manager.received("STATUS=1 task, running backup")
+        # Twice in the time that the manager allows, and not more often.
+        sign = manager.received("WATCHDOG=1")
         begun = time.monotonic()
         for _ in range(4):
-            sign = manager.told("WATCHDOG=1", since=sign)
+            sign = manager.received("WATCHDOG=1", since=sign)
         if time.monotonic() - begun <= 0.2:
             raise NotInTimeError("four signs of life at once: too many, or read too late")
         service.send(signal.SIGHUP)
-        reloading = manager.told("RELOADING=1")
+        reloading = manager.received("RELOADING=1")
         assert any(line.startswith("MONOTONIC_USEC=") for line in manager.lines(reloading))
-        manager.told("READY=1", since=reloading)
+        manager.received("READY=1", since=reloading)
         service.send(signal.SIGTERM)
-        stopping = manager.lines(manager.told("STOPPING=1"))
+        stopping = manager.lines(manager.received("STOPPING=1"))
         assert "STATUS=stopping, waiting for backup; a second signal abandons it" in stopping
         service.send(signal.SIGTERM)
         assert service.end().code == 6
 
 
-def test_nothing_is_told_where_nobody_listens(tmp_path: Path) -> None:
-    """A stale socket, or a watchdog meant for another process, is no fault."""
+def test_nothing_is_sent_where_no_manager_listens(tmp_path: Path) -> None:
+    """A stale socket, or a watchdog meant for another process, is not a fault."""
     write_target(tmp_path, QUICK)
     variables = {"NOTIFY_SOCKET": str(tmp_path / "gone"), "WATCHDOG_USEC": "1000", "WATCHDOG_PID": "1"}
     with Service("tasks.py", "--store", "state.db", folder=tmp_path, **variables) as service:

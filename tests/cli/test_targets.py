@@ -1,4 +1,4 @@
-"""TARGET: what it may be, and what is said when it is not."""
+"""TARGET: what it may be, and the message if it is anything else."""
 
 import asyncio
 import sys
@@ -62,7 +62,7 @@ def test_a_list_or_a_function_that_returns_one(target: str, source: str, folder:
 
 
 def test_a_target_imports_its_neighbours(folder: Path) -> None:
-    """A file's folder is on the path, as if it were run; also when it is not the current one."""
+    """The folder of a file is on the path, as if the file were run, even if it is not the current folder."""
     (folder / "deep").mkdir()
     (folder / "deep" / "neighbour_of_tasks.py").write_text("NAME = 'found'\n")
     registrations = "[(neighbour_of_tasks.NAME, '* * * * *', print, timedelta(0))]"
@@ -87,7 +87,7 @@ def test_expressions_are_told_from_targets(folder: Path) -> None:
 
 
 def test_loading_again_sees_every_change_and_a_failure_undoes_itself(folder: Path) -> None:
-    """Also quick changes of the same length, which a cache by time stamps would miss; also in imported modules."""
+    """Even quick changes of the same length, which a cache by time stamps would miss, and in imported modules."""
     (folder / "inner.py").write_text("NAME = 'a'\n")
     (folder / "tasks.py").write_text(
         f"{HEAD}import inner\nregistrations = [(inner.NAME, '* * * * *', print, timedelta(0))]\n"
@@ -113,7 +113,7 @@ def test_loading_again_sees_every_change_and_a_failure_undoes_itself(folder: Pat
     assert asyncio.run(story()) == ["a", "b", "c"]
 
 
-# --- what is said when it is not -------------------------------------------------------------------------------------
+# --- anything else ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_a_bad_tuple_is_named_by_its_index(item: str, message: str, hint: str | 
 
 
 def test_an_error_inside_the_target_shows_its_own_traceback_once_and_shortened(folder: Path) -> None:
-    """The last frames, none of duly's and none of the import machinery's; through the real program."""
+    """Only the last frames, without those of duly and of the import machinery; in the real program."""
     steps = "".join(f"def f{n}(): f{n - 1}()\n" for n in range(1, 21))
     (folder / "inner.py").write_text(f"def f0(): {{}}['missing']\n{steps}")
     (folder / "tasks.py").write_text("import inner\ninner.f20()\n")

@@ -1,4 +1,4 @@
-"""What cannot be looked at is never taken for what is not there: the commands say so, and change nothing."""
+"""A file that cannot be examined is never taken for a missing one: the commands say so, and change nothing."""
 
 import asyncio
 import os
@@ -49,7 +49,7 @@ def unanswered(call: str, file: Path) -> list[str]:
     [
         (PLAN, "%%stat", ""),  # would plan for a store that is yet to be made
         (HISTORY, "%%stat", ""),
-        (HISTORY, "%%stat", "-wal"),  # would tell of the main file alone, and nothing is in there yet
+        (HISTORY, "%%stat", "-wal"),  # would read the main file alone, and nothing is in there yet
         (HISTORY, "%%stat", "-shm"),
         (HISTORY, "openat", ".lock"),  # would take a living holder for none, and its run for interrupted
         (VERIFY, "%%stat", "-wal"),
@@ -79,7 +79,7 @@ async def test_a_disk_that_does_not_answer_is_not_an_empty_one(
 
 
 def refusal(attempt: Callable[[], object]) -> tuple[str, Exit, bool]:
-    """What another user is told: the message, the exit code, whether that would be taken for an unused store."""
+    """What another user gets: the message, the exit code, and whether the store would count as unused."""
 
     def tried() -> tuple[str, Exit, bool]:
         try:
@@ -103,7 +103,7 @@ async def _used(path: Path) -> None:
 
 @pytest.fixture
 def used(public_folder: Path) -> Path:
-    """A store of which only others may be kept out."""
+    """A store that other users can be kept out of."""
     path = public_folder / "state.db"
     asyncio.run(_used(path))
     path.chmod(0o644)
@@ -111,7 +111,7 @@ def used(public_folder: Path) -> Path:
 
 
 def test_a_store_in_a_folder_that_may_not_be_entered_is_not_a_missing_one(used: Path) -> None:
-    """The folder is there, and so may the store be: neither `plan` nor a person may conclude that it is not."""
+    """The folder is there, and the store may be in it: neither `plan` nor a person may conclude that it is not."""
     used.parent.chmod(0o600)
     message, code, unused = refusal(lambda: contents_of(used))
     assert message == f"Store {used} cannot be used: Permission denied"
@@ -119,7 +119,7 @@ def test_a_store_in_a_folder_that_may_not_be_entered_is_not_a_missing_one(used: 
 
 
 def test_a_missing_store_is_missing_also_where_the_folder_may_not_be_listed(used: Path) -> None:
-    """To enter is enough to know that a name is not there; only a suggestion needs the others."""
+    """A folder that may be entered, and not listed, shows that a name is missing; only suggestions need a list."""
     used.parent.chmod(0o711)
     message, code, unused = refusal(lambda: contents_of(used.with_name("stat.db")))
     assert message == f"no such store: {used.with_name('stat.db')}"
@@ -127,7 +127,7 @@ def test_a_missing_store_is_missing_also_where_the_folder_may_not_be_listed(used
 
 
 def test_a_holder_that_may_not_be_seen_is_not_a_dead_one(used: Path) -> None:
-    """Somebody gave others the store to read, and not its lock: who holds it is unknown, and is not told."""
+    """Other users may read the store, and not its lock file: the holder is unknown, and no holder is reported."""
     Path(f"{used}.lock").chmod(0o000)
     message, code, _ = refusal(lambda: contents_of(used))
     assert message == f"The lock file {used}.lock cannot be read: Permission denied"
@@ -145,7 +145,7 @@ def called(command: click.Command, *arguments: str | Path) -> Callable[[], objec
 def test_a_store_that_may_not_be_read_is_no_wrong_usage(
     used: Path, command: click.Command, arguments: list[str]
 ) -> None:
-    """The documented code, whichever command was asked to read it."""
+    """The documented exit code, whatever the command."""
     used.chmod(0o000)
     message, code, unused = refusal(called(command, *arguments, used))
     assert message == f"{used} cannot be read: permission denied"
@@ -153,7 +153,7 @@ def test_a_store_that_may_not_be_read_is_no_wrong_usage(
 
 
 def test_a_trace_is_not_written_over_what_may_be_a_store(used: Path) -> None:
-    """Whoever may write to a folder may replace what he cannot read in it; a store would be lost."""
+    """A user who may write to a folder may replace a file that he cannot read: a store would be lost."""
     theirs = used.with_name("theirs.db")
     theirs.write_bytes(used.read_bytes())
     theirs.chmod(0o000)
@@ -167,7 +167,7 @@ def test_a_trace_is_not_written_over_what_may_be_a_store(used: Path) -> None:
 
 
 def test_a_target_or_the_place_of_a_picture_that_may_not_be_seen_is_not_a_missing_one(public_folder: Path) -> None:
-    """And no defect of duly either."""
+    """It is not a defect of duly either."""
     folder = public_folder / "folder"
     folder.mkdir()
     target = write_target(folder, "[]")

@@ -1,4 +1,4 @@
-"""`duly trace export` and `duly verify`: from stores and files to a verdict, and never a false one."""
+"""`duly trace export` and `duly verify`: a verdict from stores and files, and never a false one."""
 
 import asyncio
 import io
@@ -67,7 +67,7 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def folder(stores: Path, tmp_path: Path) -> Path:
-    """The same, for one test alone."""
+    """A copy of the folder, for one test alone."""
     shutil.copytree(stores, tmp_path, dirs_exist_ok=True)
     return tmp_path
 
@@ -83,7 +83,7 @@ def lines(trace: list[Event], *, clean: bool | None = False) -> list[bytes]:
 
 
 def after(seconds: float) -> Instant:
-    """So long after noon."""
+    """This long after noon."""
     return Instant(NOON + round(seconds * 1_000_000))
 
 
@@ -107,19 +107,19 @@ def begun(runs: int = 0, task: str = "a", boot: str = "boot-1") -> list[Event]:
 
 
 def test_the_trace_of_a_store_is_exported_and_verified(folder: Path) -> None:
-    """To standard output or into a file, the same bytes; whole, sealed as clean after a stop, and satisfied."""
+    """Standard output and a file get equal bytes: a whole trace, sealed as clean after a stop, and satisfied."""
     before = fingerprint(folder)
-    said = duly("trace", "export", "state.db", folder=folder)
-    assert (said.code, said.err) == (0, "")
+    result = duly("trace", "export", "state.db", folder=folder)
+    assert (result.code, result.err) == (0, "")
     assert fingerprint(folder) == before
-    report = check(io.BytesIO(said.out.encode()))
+    report = check(io.BytesIO(result.out.encode()))
     assert report.ended
     assert not report.violated
     assert report.tasks == 2
     written = duly("trace", "export", "state.db", "-o", "out.jsonl", folder=folder)
     assert written.code == 0
     assert written.out == f"out.jsonl: {report.events} events in 1 segment, sealed clean\n"
-    assert (folder / "out.jsonl").read_text() == said.out
+    assert (folder / "out.jsonl").read_text() == result.out
     for source in ("state.db", "out.jsonl"):
         verdict = duly("verify", source, folder=folder)
         assert verdict.code == 0
@@ -129,7 +129,7 @@ def test_the_trace_of_a_store_is_exported_and_verified(folder: Path) -> None:
 
 
 def test_export_tells_about_itself_in_json(folder: Path) -> None:
-    """The trace is JSON Lines already; `--json` is about it, and so wants a file for it."""
+    """Standard output has the trace, so `--json`, which describes the export, needs a file for the trace."""
     document = duly("trace", "export", "state.db", "-o", "out.jsonl", "--json", folder=folder).json
     facts = {"command": "trace export", "format": 1, "store": "state.db", "segments": 1, "firstSegment": 1}
     assert facts.items() <= document.items()
@@ -170,36 +170,36 @@ def test_wrong_usage_is_one_message(folder: Path, arguments: list[str], code: in
     connection.close()
     write_target(folder, "[]")
     before = fingerprint(folder)
-    said = duly(*arguments, folder=folder)
-    assert (said.code, said.out) == (code, "")
-    assert message in said.err
-    assert said.err.count("error:") == 1
-    assert "Traceback" not in said.err
+    result = duly(*arguments, folder=folder)
+    assert (result.code, result.out) == (code, "")
+    assert message in result.err
+    assert result.err.count("error:") == 1
+    assert "Traceback" not in result.err
     assert fingerprint(folder) == before
 
 
 async def test_a_trace_that_ends_before_the_last_scheduler_says_so(folder: Path) -> None:
-    """What is holding there is not about what an untraced scheduler did afterwards."""
+    """The verdict does not cover what an untraced scheduler did afterwards."""
     async with simulated(folder / "state.db", ago(minutes=5)) as host:
         scheduler = host.scheduler()
         await scheduler.initialize([("a", "* * * * *", nothing, timedelta(0))])
         await scheduler.stop()
-    said = duly("verify", "state.db", folder=folder)
-    assert said.code == 0
-    assert "a scheduler that kept no trace has used the store since" in said.err
+    result = duly("verify", "state.db", folder=folder)
+    assert result.code == 0
+    assert "a scheduler that kept no trace has used the store since" in result.err
     assert duly("verify", "state.db", "--json", folder=folder).json["current"] is False
     exported = duly("trace", "export", "state.db", folder=folder)
     assert "a scheduler that kept no trace has used the store since" in exported.err
 
 
 def test_an_older_store_holds_no_trace(folder: Path) -> None:
-    """Version 1 of the layout had no place for one."""
+    """Version 1 of the schema had no tables for one."""
     connection = sqlite3.connect(folder / "untraced.db")
     connection.executescript("DROP TABLE trace; DROP TABLE segments; PRAGMA user_version = 1;")
     connection.close()
-    said = duly("verify", "untraced.db", folder=folder)
-    assert (said.code, said.out) == (7, "")
-    assert "holds no trace" in said.err
+    result = duly("verify", "untraced.db", folder=folder)
+    assert (result.code, result.out) == (7, "")
+    assert "holds no trace" in result.err
 
 
 @pytest.mark.parametrize(
@@ -224,19 +224,19 @@ def test_an_older_store_holds_no_trace(folder: Path) -> None:
     ],
 )
 def test_a_store_whose_trace_was_edited_or_cut_gets_no_verdict(folder: Path, edit: str, message: str) -> None:
-    """Also in the open segment, which no header follows: refused by export and verify, with the place."""
+    """Even in the open segment, which no header follows: export and verify refuse it, with the place."""
     connection = sqlite3.connect(folder / "state.db")
     with connection:
         connection.execute(edit)
     connection.close()
     for command in (["verify"], ["trace", "export"]):
-        said = duly(*command, "state.db", folder=folder)
-        assert (said.code, said.out) == (7, "")
-        assert message in said.err
+        result = duly(*command, "state.db", folder=folder)
+        assert (result.code, result.out) == (7, "")
+        assert message in result.err
 
 
 async def test_a_trace_whose_oldest_segments_are_gone_is_judged_from_its_registers_on(tmp_path: Path) -> None:
-    """Bounded: what is left is whole, and what came before it is told to be known by registers only."""
+    """A bounded trace: the rest is whole, and the state before it is in the registers of its header."""
     store = SqliteStore(tmp_path / "state.db", worker=Inline(), synchronous="OFF")
     store.tracing = Tracing(segment_events=100, segments_kept=3)
     async with SimulatedHost("2024-05-01T12:30", "Europe/Berlin") as host:
@@ -250,10 +250,10 @@ async def test_a_trace_whose_oldest_segments_are_gone_is_judged_from_its_registe
     assert exported["firstSeq"] > 300
     last = exported["firstSegment"] + 2
     for source in ("state.db", "t.jsonl"):
-        said = duly("verify", source, folder=tmp_path)
-        assert said.code == 0
-        assert f"3 segments ({exported['firstSegment']} to {last})" in said.out
-        assert "the state before its first segment is in the header of that segment" in said.out
+        result = duly("verify", source, folder=tmp_path)
+        assert result.code == 0
+        assert f"3 segments ({exported['firstSegment']} to {last})" in result.out
+        assert "the state before its first segment is in the header of that segment" in result.out
     # An edit within a closed segment does not fit the hash in the header of the next one.
     connection = sqlite3.connect(tmp_path / "state.db")
     with connection:
@@ -265,16 +265,16 @@ async def test_a_trace_whose_oldest_segments_are_gone_is_judged_from_its_registe
 
 
 def test_verify_and_export_work_while_a_scheduler_runs(tmp_path: Path) -> None:
-    """A read transaction of their own: the trace so far, sealed as open; the scheduler goes on and ends well."""
+    """They read in one transaction: the trace so far, sealed as open; the scheduler goes on and ends well."""
     write_target(tmp_path, FOREVER)
     with Service("tasks.py", "--store", "state.db", "--trace", "--monitor", folder=tmp_path) as service:
         service.expect("TaskRunCompleted", taskName="a")
         before = fingerprint(tmp_path).keys()
-        said = duly("verify", "state.db", "--json", folder=tmp_path)
-        assert said.code == 0, said.err
-        assert said.json["verdict"] == "holding"
-        assert (said.json["ended"], said.json["sealed"], said.json["current"]) == (False, True, True)
-        assert said.json["tasks"] == 2
+        result = duly("verify", "state.db", "--json", folder=tmp_path)
+        assert result.code == 0, result.err
+        assert result.json["verdict"] == "holding"
+        assert (result.json["ended"], result.json["sealed"], result.json["current"]) == (False, True, True)
+        assert result.json["tasks"] == 2
         exported = duly("trace", "export", "state.db", folder=tmp_path)
         assert '{"seal":"open"' in exported.out.splitlines()[-1]
         assert fingerprint(tmp_path).keys() == before
@@ -290,10 +290,10 @@ def test_the_traces_of_other_schedulers_are_caught() -> None:
     """One overlaps after a pause, one drops a late run; the documentation shows exactly what is printed."""
     shown = (ROOT / "docs" / "formal.md").read_text()
     for name, violated in (("overlap-after-a-pause", "S1"), ("late-run-dropped", "R1")):
-        said = duly("verify", f"examples/traces/{name}.jsonl", folder=ROOT)
-        assert said.code == 1
-        assert said.out.endswith(f"violated: {violated}\n")
-        assert said.out.split("\n\n")[-2] in shown
+        result = duly("verify", f"examples/traces/{name}.jsonl", folder=ROOT)
+        assert result.code == 1
+        assert result.out.endswith(f"violated: {violated}\n")
+        assert result.out.split("\n\n")[-2] in shown
         document = duly("verify", EXAMPLES / f"{name}.jsonl", "--json", folder=ROOT).json
         assert document["verdict"] == "violated"
         assert [each["property"] for each in document["properties"] if each["value"] == "violated"] == [violated]
@@ -319,18 +319,18 @@ def test_the_json_of_a_violation_is_complete() -> None:
 
 
 def test_what_is_open_is_pending_or_at_a_clean_end_violated(tmp_path: Path) -> None:
-    """FORMAL A2: on a sealed trace pending becomes violated; a pending property is no failure."""
+    """FORMAL A2: on a sealed trace pending becomes violated; a pending property is not a failure."""
     owed = [*begun(1), WK(7, after(61), 0)]
     (tmp_path / "open.jsonl").write_bytes(b"".join(lines(owed)))
-    said = duly("verify", "open.jsonl", folder=tmp_path)
-    assert said.code == 0
-    assert "L1 pending: still open when the trace ends\n  a, since 2025-06-02T12:01:00.000Z" in said.out
-    assert said.out.endswith("nothing violated; pending: L1; the trace may go on\n")
+    result = duly("verify", "open.jsonl", folder=tmp_path)
+    assert result.code == 0
+    assert "L1 pending: still open when the trace ends\n  a, since 2025-06-02T12:01:00.000Z" in result.out
+    assert result.out.endswith("nothing violated; pending: L1; the trace may go on\n")
     stopping = [*owed, SS(8, after(61), 2), SS(9, after(61), 3), SE(10, after(61), 2)]
     (tmp_path / "ended.jsonl").write_bytes(b"".join(lines(stopping, clean=True)))
-    said = duly("verify", "ended.jsonl", folder=tmp_path)
-    assert said.code == 1
-    assert "L2 violated at the end of the trace: still open\n  stop 3, since" in said.out
+    result = duly("verify", "ended.jsonl", folder=tmp_path)
+    assert result.code == 1
+    assert "L2 violated at the end of the trace: still open\n  stop 3, since" in result.out
 
 
 def test_a_stop_that_completes_over_a_running_task_is_a_violation_not_a_broken_trace(tmp_path: Path) -> None:
@@ -338,10 +338,10 @@ def test_a_stop_that_completes_over_a_running_task_is_a_violation_not_a_broken_t
     at = after(1)
     trace = [*begun(), RS(5, at, "a", 1, 1, "cron", 0), SS(6, at, 2), SE(7, at, 2)]
     (tmp_path / "t.jsonl").write_bytes(b"".join(lines(trace, clean=True)))
-    said = duly("verify", "t.jsonl", "--json", folder=tmp_path)
-    assert said.code == 1
-    assert [each["property"] for each in said.json["properties"] if each["value"] == "violated"] == ["S5⁺"]
-    assert said.json["ended"] is False
+    result = duly("verify", "t.jsonl", "--json", folder=tmp_path)
+    assert result.code == 1
+    assert [each["property"] for each in result.json["properties"] if each["value"] == "violated"] == ["S5⁺"]
+    assert result.json["ended"] is False
 
 
 def _broken() -> list[tuple[str, list[bytes], str]]:
@@ -371,19 +371,19 @@ def _broken() -> list[tuple[str, list[bytes], str]]:
 def test_what_is_not_a_whole_trace_is_refused_with_its_line(tmp_path: Path, data: bytes, message: str) -> None:
     """Malformed, truncated, reordered, mixed: exit code 7, the file and the line, and no verdict."""
     (tmp_path / "t.jsonl").write_bytes(data)
-    said = duly("verify", "t.jsonl", *(["--json"] if len(data) % 2 else []), folder=tmp_path)
-    assert (said.code, said.out) == (7, "")
-    assert f"error: t.jsonl, {message}" in said.err
-    assert "Traceback" not in said.err
+    result = duly("verify", "t.jsonl", *(["--json"] if len(data) % 2 else []), folder=tmp_path)
+    assert (result.code, result.out) == (7, "")
+    assert f"error: t.jsonl, {message}" in result.err
+    assert "Traceback" not in result.err
 
 
 def test_a_trace_without_a_seal_is_judged_on_request_only(tmp_path: Path) -> None:
-    """Whether its end is missing cannot be told; that it was left out is said."""
+    """Whether its end is missing cannot be known; a note says that the seal is missing."""
     (tmp_path / "t.jsonl").write_bytes(b"".join(lines(begun(3), clean=None)))
     assert duly("verify", "t.jsonl", folder=tmp_path).code == 7
-    said = duly("verify", "t.jsonl", "--unsealed", folder=tmp_path)
-    assert said.code == 0
-    assert "note: the trace has no seal" in said.err
+    result = duly("verify", "t.jsonl", "--unsealed", folder=tmp_path)
+    assert result.code == 0
+    assert "note: the trace has no seal" in result.err
     assert duly("verify", "t.jsonl", "--unsealed", "--json", folder=tmp_path).json["sealed"] is False
 
 
@@ -416,14 +416,14 @@ def test_several_files_are_the_segments_of_one_trace(tmp_path: Path) -> None:
     assert "2 segments (2 to 3)" in rest.out
     assert "the state before its first segment is in the header" in rest.out
     for files, place in ((["1.jsonl", "3.jsonl"], "3.jsonl, line 1"), (["2.jsonl", "1.jsonl"], "1.jsonl, line 1")):
-        said = duly("verify", *files, folder=tmp_path)
-        assert (said.code, said.out) == (7, "")
-        assert f"error: {place}: the segment does not follow the one before" in said.err
-        assert "hint: several sources are the segments of one trace, in their order" in said.err
+        result = duly("verify", *files, folder=tmp_path)
+        assert (result.code, result.out) == (7, "")
+        assert f"error: {place}: the segment does not follow the one before" in result.err
+        assert "hint: several sources are the segments of one trace, in their order" in result.err
 
 
 def test_standard_input_is_a_source_as_a_pipe_and_as_a_file(tmp_path: Path) -> None:
-    """`duly trace export STORE | duly verify -`: also the second reading, which finds the smallest sub-trace."""
+    """`duly trace export STORE | duly verify -`, with the second reading that finds the smallest sub-trace."""
     command = [sys.executable, "-m", "duly", "verify", "-", "--json"]
     path = EXAMPLES / "overlap-after-a-pause.jsonl"
     piped = subprocess.run(
@@ -442,32 +442,32 @@ def test_standard_input_is_a_source_as_a_pipe_and_as_a_file(tmp_path: Path) -> N
 
 
 def test_a_named_pipe_is_a_source(tmp_path: Path) -> None:
-    """As a shell's <(...) is: it can be read once, and is read whole."""
+    """Such as <(...) of a shell: it can be read only once, and is read whole."""
     os.mkfifo(tmp_path / "pipe")
     path = EXAMPLES / "overlap-after-a-pause.jsonl"
     with subprocess.Popen(["/bin/sh", "-c", f"cat {path} > pipe"], cwd=tmp_path):
-        said = duly("verify", "pipe", folder=tmp_path)
-    assert said.code == 1, said.err
-    assert said.out.endswith("violated: S1\n")
+        result = duly("verify", "pipe", folder=tmp_path)
+    assert result.code == 1, result.err
+    assert result.out.endswith("violated: S1\n")
 
 
 def test_without_bounds_only_what_speaks_of_seconds_is_left_out() -> None:
     """R1, R2, L2ᵇ; so the trace that only drops a late run is not violated then, but pending."""
-    said = duly("verify", EXAMPLES / "late-run-dropped.jsonl", "--no-bounds", "--json", folder=ROOT)
-    assert said.code == 0
-    assert said.json["verdict"] == "pending"
-    assert {"R1", "R2", "L2ᵇ"}.isdisjoint(each["property"] for each in said.json["properties"])
+    result = duly("verify", EXAMPLES / "late-run-dropped.jsonl", "--no-bounds", "--json", folder=ROOT)
+    assert result.code == 0
+    assert result.json["verdict"] == "pending"
+    assert {"R1", "R2", "L2ᵇ"}.isdisjoint(each["property"] for each in result.json["properties"])
 
 
 def test_a_task_cannot_speak_to_the_terminal(tmp_path: Path) -> None:
-    """Names come from whoever wrote the trace."""
+    """Names come from the trace, which may be hostile."""
     evil = "x\x1b[2J\n"
     trace = [*begun(1, evil), RS(7, after(2), evil, 1, 9, "cron", 0)]
     (tmp_path / "t.jsonl").write_bytes(b"".join(lines(trace)))
-    said = duly("verify", "t.jsonl", folder=tmp_path)
-    assert said.code == 1
-    assert "\x1b" not in said.out
-    assert "task=x\\x1b[2J\\n" in said.out
+    result = duly("verify", "t.jsonl", folder=tmp_path)
+    assert result.code == 1
+    assert "\x1b" not in result.out
+    assert "task=x\\x1b[2J\\n" in result.out
 
 
 def long_trace(folder: Path) -> Path:
@@ -478,7 +478,7 @@ def long_trace(folder: Path) -> Path:
 
 
 def test_a_bar_shows_progress_on_long_files_on_a_terminal_only(tmp_path: Path) -> None:
-    """On standard error, gone when it is done; a short file, a pipe and NO_COLOR's plain text have none of it."""
+    """On standard error, and gone at the end; a short file and a pipe have no bar."""
     path = long_trace(tmp_path)
     with Terminal("verify", path, folder=tmp_path) as terminal:
         assert terminal.end() == 0
@@ -488,14 +488,14 @@ def test_a_bar_shows_progress_on_long_files_on_a_terminal_only(tmp_path: Path) -
     with Terminal("verify", EXAMPLES / "late-run-dropped.jsonl", folder=tmp_path) as terminal:
         assert terminal.end() == 1
     assert "verifying" not in terminal.shown
-    said: Outcome = duly("verify", path, folder=tmp_path)
-    assert (said.code, said.err) == (0, "")
-    assert "verifying" not in said.out
+    result: Outcome = duly("verify", path, folder=tmp_path)
+    assert (result.code, result.err) == (0, "")
+    assert "verifying" not in result.out
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux tells the peak of one program alone")
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux has the peak of a single program")
 def test_memory_does_not_grow_with_the_length_of_the_trace(tmp_path: Path) -> None:
-    """Memory independent of length; five times the events, the same peak."""
+    """The peak of memory does not depend on the length: five times the events, an equal peak."""
     peaks = []
     for runs in (9_000, 45_000):
         path = tmp_path / f"{runs}.jsonl"
@@ -505,8 +505,8 @@ def test_memory_does_not_grow_with_the_length_of_the_trace(tmp_path: Path) -> No
             "import sys; from duly.formal import check; check(open(sys.argv[1], 'rb'));"
             "print(next(line.split()[1] for line in open('/proc/self/status') if line.startswith('VmHWM')))"
         )
-        said = subprocess.run(
+        result = subprocess.run(
             [sys.executable, "-c", program, path], capture_output=True, text=True, env=environment(), check=True
         )
-        peaks.append(int(said.stdout))
+        peaks.append(int(result.stdout))
     assert peaks[1] < peaks[0] * 1.1

@@ -76,17 +76,17 @@ def meaning(expression: CronExpression) -> object:
 
 
 def test_the_same_words_mean_the_same_minutes() -> None:
-    """Exact: no two of some hundred expressions that differ in what they match are told in the same words."""
+    """Of some hundred expressions, no two that match different minutes have equal words."""
     minutes = ("*", "0", "5", "0,30", "0-9", "0,15,30,45", "1,16,31,46", "0,10,20,30,40,51")
     hours = ("*", "0", "3", "9-17", "0,12", "0,6,12,18", "1,7,13,19", "0,2,4,6,8,10,12,14,16,18,20,22", "22,23")
     days = ("*", "1", "29,31", "1,15", "1-7", "1-31")
     months = ("*", "2", "4,6", "1-3")
     weekdays = ("*", "0", "1-5", "0,6", "0-6")
-    told: dict[str, object] = {}
+    meanings: dict[str, object] = {}
     combinations = list(itertools.product(minutes, hours, days, months, weekdays))
     assert len(combinations) > 5000
     for combination in combinations[::47]:
         expression = parse_cron(" ".join(combination))
         meant = meaning(expression)
-        assert told.setdefault(in_words(expression), meant) == meant, expression.text
-    assert len(told) > 150
+        assert meanings.setdefault(in_words(expression), meant) == meant, expression.text
+    assert len(meanings) > 150

@@ -56,7 +56,7 @@ def ran(
 
 
 def ask(when: str, runs: Sequence[RunRecord] = (), *, fold: int = 0, **known: Any) -> Explanation:
-    """What is said about a minute, given these runs and whatever else is known."""
+    """The explanation of a minute, from these runs and the other evidence."""
     numbered = [run._replace(run_id=run.run_id or number) for number, run in enumerate(runs, 1)]
     evidence = Evidence(
         **{
@@ -245,7 +245,7 @@ def test_a_minute_that_occurs_twice() -> None:
 
 
 def test_a_due_minute_that_took_the_place_of_a_retry() -> None:
-    """SPEC 3.5: told as such, with the time of the retry that was not needed."""
+    """SPEC 3.5: with the time of the retry that was not needed."""
     failed = ran("2024-05-02T02:28:00", "2024-05-02T02:29:00", "failure", "interrupted", "2024-05-02T02:20:00")
     answer = ask("2024-05-02T02:30", [failed, ON_TIME])
     assert codes(answer) == ["onTime", "retryPreempted", "succeeded"]

@@ -68,7 +68,7 @@ def test_a_plan_has_one_json_form() -> None:
 
 
 def test_an_interrupted_run_starts_again_or_waits() -> None:
-    """SPEC 3.7: at once, unless interrupted runs are told to wait; a run that is alive goes on."""
+    """SPEC 3.7: at once, unless interrupted runs have to wait; a run that is alive goes on."""
     cut_short = stored("t", "0 * * * *", running(Instant(NOON - 1_000_000)))
     (restarted,) = planned(declared(("t", "0 * * * *")), (cut_short, True)).interrupted
     assert (restarted.started_at, restarted.interruptions) == (NOON - 1_000_000, 1)

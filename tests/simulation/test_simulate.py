@@ -101,7 +101,7 @@ async def test_a_crash_interrupts_and_the_run_is_started_again() -> None:
 
 
 async def test_a_crash_while_it_is_down_is_noted() -> None:
-    """There is nothing to kill, and the reader hears of it."""
+    """There is nothing to kill, and a note says so."""
     down = [Downtime(moment("2024-05-01T00:10"), moment("2024-05-01T00:50"))]
     crashes = [moment("2024-05-01T00:30")]
     outcome = await simulated("2024-05-01T00:00", "2024-05-01T02:00", [("t", "0 * * * *")], down=down, crashes=crashes)
@@ -120,8 +120,8 @@ async def test_failures_come_at_their_rate_and_are_retried() -> None:
     assert summary(outcome, "sound").failures == 0
 
 
-async def test_another_task_does_not_change_this_ones_luck() -> None:
-    """The same seed, the same failures of the same task, whatever else is simulated; another seed, others."""
+async def test_another_task_does_not_change_which_runs_fail() -> None:
+    """Failures depend on the seed and the task alone, whatever else is simulated."""
     stretch = ("2024-05-01T00:00", "2024-05-03T00:00")
     rates = {"t": 0.5, "u": 0.5}
     alone = await simulated(*stretch, [("t", "0 * * * *")], failure_rates=rates)
@@ -136,7 +136,7 @@ async def test_another_task_does_not_change_this_ones_luck() -> None:
     assert 0 <= drawn(0, "t", 1) < 1
 
 
-async def test_what_is_owed_at_the_end_is_told() -> None:
+async def test_the_summary_counts_what_is_owed_at_the_end() -> None:
     """A stretch that ends in downtime leaves something owed."""
     down = [Downtime(moment("2024-05-01T01:10"), moment("2024-05-01T04:00"))]
     outcome = await simulated("2024-05-01T00:00", "2024-05-01T04:00", [("t", "0 * * * *")], down=down)
@@ -222,7 +222,7 @@ async def test_a_clock_that_is_set_is_noticed_without_idle_looks_too() -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(sys.gettrace() is not None, reason="tracing makes it ten times slower")
 async def test_a_year_of_a_hundred_daily_tasks() -> None:
-    """About 36,500 runs; one for each due minute that exists, and the progress told only grows, to 1."""
+    """About 36,500 runs, one for each due minute that exists; the reported progress only grows, up to 1."""
     tasks = [(f"t{number}", f"{number * 7 % 60} {number * 5 % 24} * * *") for number in range(100)]
     shares: list[float] = []
     scenario = Scenario(registrations(tasks), moment("2024-01-01T00:00"), moment("2025-01-01T00:00"), BERLIN)
