@@ -75,6 +75,14 @@ def test_every_command_has_help_with_an_example_and_json(command: str, tmp_path:
     assert "--json" in text.out or "Commands:" in text.out
 
 
+def test_the_summary_of_every_command_is_shown_whole(tmp_path: Path) -> None:
+    """On a terminal of 80 columns, where longer ones would end in dots."""
+    for group in ([], ["import"], ["trace"]):
+        shown = duly(*group, "--help", folder=tmp_path, COLUMNS="80").out
+        summaries = shown.split("Commands:\n")[1].split("\n\n")[0].splitlines()
+        assert [line for line in summaries if not line.endswith(".") or line.endswith("...")] == []
+
+
 def test_without_a_command_there_is_help_and_a_usage_code(tmp_path: Path) -> None:
     """On standard error: a script that left out the command must not take help for a result."""
     result = duly(folder=tmp_path)

@@ -11,7 +11,7 @@ import pytest
 from duly import parse_cron
 from duly.core.moments import Instant, as_datetime, instant_of
 from duly.insight.evidence import evidence_of
-from duly.insight.explanation import Answer, explain
+from duly.insight.explanation import Answer, explanation_of
 from duly.stores import View
 from duly.testing import SimulatedHost
 from tests.cli.program import duly, fingerprint
@@ -105,7 +105,7 @@ def test_every_minute_of_the_story_is_explained_in_agreement_with_its_runs(story
                 at("2024-03-29T00:00"), at("2024-04-02T18:00"), 60_000_000 if task == "backup" else 300_000_000
             ):
                 when = as_datetime(begins, BERLIN)
-                answer = explain(evidence, when)
+                answer = explanation_of(evidence, when)
                 started = any(begins <= start < begins + 60_000_000 for start in starts)
                 assert (answer.verdict in (Answer.RAN, Answer.RAN_LATE)) is started, when
                 assert "noDowntimeOnRecord" not in [reason.code for reason in answer.reasons], when

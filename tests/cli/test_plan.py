@@ -69,7 +69,7 @@ def test_a_plan_shows_everything_that_would_happen(folder: Path) -> None:
     assert plan["losses"] == ["cut-short-too", "failed"]
 
     for line in (
-        "Plan for tasks.py on state.db, which nobody holds",
+        "Plan for tasks.py on state.db, which no scheduler holds",
         "  + fresh  new  0 6 * * *, retry after 5 min",
         "      cron         0 0 1 1 *  →  5 4 1 1 *",
         "      retry after  1 h  →  2 h",

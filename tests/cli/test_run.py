@@ -232,7 +232,7 @@ def test_a_second_scheduler_on_a_store_is_told_who_has_it(tmp_path: Path) -> Non
         (["run", "tasks.py"], 2, "Missing option '--store'"),
         (["run", "tasks.py", "--store", "s.db", "--max-concurrency", "0"], 2, "--max-concurrency"),
         (["run", "tasks.py", "--store", "s.db", "--run-timeout", "soon"], 2, "'soon' is not a duration such as 90s"),
-        (["run", "tasks.py", "--store", "s.db", "--run-timeout", "0s"], 2, "must be longer than nothing"),
+        (["run", "tasks.py", "--store", "s.db", "--run-timeout", "0s"], 2, "must be longer than zero"),
         (["run", "tasks.py", "--store", "s.db", "--interrupted", "never"], 2, "'never' is not one of"),
         (["run", "task.py", "--store", "s.db"], 3, "no such file: task.py"),
         (["run", "tasks.py", "--store", "nowhere/s.db"], 4, "does not exist"),

@@ -11,7 +11,7 @@ import pytest
 
 from duly.core.moments import Delay, Instant, Minute, instant_of
 from duly.insight.evidence import Evidence
-from duly.insight.explanation import Answer, Explanation, explain
+from duly.insight.explanation import Answer, Explanation, explanation_of
 from duly.insight.json_form import json_form
 from duly.stores.port import Declaration, RunRecord
 
@@ -68,7 +68,7 @@ def ask(when: str, runs: Sequence[RunRecord] = (), *, fold: int = 0, **known: An
             **known,
         }
     )
-    return explain(evidence, datetime.fromisoformat(when).replace(tzinfo=BERLIN, fold=fold))
+    return explanation_of(evidence, datetime.fromisoformat(when).replace(tzinfo=BERLIN, fold=fold))
 
 
 def codes(answer: Explanation) -> list[str]:

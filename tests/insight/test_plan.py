@@ -10,7 +10,7 @@ from duly.core.registration import Registration, read_registrations
 from duly.core.steps import finish
 from duly.core.task import AwaitingRun, Running, TaskState
 from duly.insight.json_form import json_form
-from duly.insight.plan import Plan, plan
+from duly.insight.plan import Plan, plan_of
 
 NOON = instant_of(datetime(2024, 5, 1, 12, tzinfo=UTC))
 MINUTE = minute_of(NOON, UTC)
@@ -40,7 +40,7 @@ def running(started_at: Instant) -> TaskState:
 
 
 def planned(registrations: Sequence[Registration], *tasks: tuple[StoredTask, bool], restart: bool = True) -> Plan:
-    return plan(registrations, tasks, now=NOON, zone=UTC, restart=restart)
+    return plan_of(registrations, tasks, now=NOON, zone=UTC, restart=restart)
 
 
 def test_a_plan_has_one_json_form() -> None:

@@ -15,7 +15,7 @@ from duly.insight.json_form import json_form
 from duly.simulation.plot import Load, load_per_minute
 from duly.simulation.result import Simulation, TaskSummary
 from duly.simulation.scenario import Downtime, Scenario
-from duly.simulation.simulate import drawn, simulate
+from duly.simulation.simulate import drawn, run_scenario
 from duly.testing import SimulatedHost
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -36,7 +36,7 @@ def registrations(tasks: Sequence[tuple[str, str]]) -> list[Registration]:
 
 
 async def simulated(begin: str, end: str, tasks: Sequence[tuple[str, str]], **what: Any) -> Simulation:
-    return await simulate(Scenario(registrations(tasks), moment(begin), moment(end), BERLIN, **what))
+    return await run_scenario(Scenario(registrations(tasks), moment(begin), moment(end), BERLIN, **what))
 
 
 def summary(outcome: Simulation, name: str) -> TaskSummary:
@@ -226,7 +226,7 @@ async def test_a_year_of_a_hundred_daily_tasks() -> None:
     tasks = [(f"t{number}", f"{number * 7 % 60} {number * 5 % 24} * * *") for number in range(100)]
     shares: list[float] = []
     scenario = Scenario(registrations(tasks), moment("2024-01-01T00:00"), moment("2025-01-01T00:00"), BERLIN)
-    outcome = await simulate(scenario, shares.append)
+    outcome = await run_scenario(scenario, shares.append)
     assert len(outcome.starts) == 100 * 366 - sum(each.skipped for each in outcome.tasks)
     assert sum(each.skipped for each in outcome.tasks) > 0
     assert shares[-1] == 1.0

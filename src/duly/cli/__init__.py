@@ -1,16 +1,23 @@
 """The command line: operate duly from the shell.
 
-app         the command `duly`: finds commands, turns failures into one message and an exit code
-output      where output goes, in which form; the exit codes; tables: also on narrow terminals
-completion  what a shell completes: tasks, zones, files
-time_text   times, durations and zones, as people write them
-signals     the event loop of the commands, which every signal wakes
-target      TARGET: from `module:attribute` or a file to checked registrations
-reading     a store, read without changing it, also while a scheduler runs on it; holding: its lock file
+app          the command `duly`: finds commands, turns failures into one message and an exit code
+commands/    one module per command: parses its arguments, asks, and shows the answer
+service/     `duly run`: the scheduler as a program, its log, its reports to systemd
+importers/   `duly import`: drafts from crontab, APScheduler and Celery, and the Python file made of them
 
-commands/   one module per command; health, traces, dialects serve them
-service/    `duly run`: the scheduler as a program, its log, what it says to systemd
-importers/  `duly import`: crontab, APScheduler, Celery
+output       where output goes, in which form, and the exit codes
+tables       tables that stay readable on a narrow terminal
+progress     a progress bar, on a terminal
+caret        a text, and a caret under the place of an error
+completion   what a shell completes: tasks, zones, files
+time_text    times, durations and zones, as people write them
+target       TARGET: from `module:attribute` or a file to checked registrations
+store        --store, its reader, and suggestions for names of tasks
+trace_input  a trace from a store, a file or standard input
+file_trust   warns of files that other users can change
+file_watch   watches source files for changes
+signals      the event loop of the commands, which every signal wakes
 
-Each command is loaded when it is used. Commands that read open the store read-only.
+What the commands show is computed in `duly.insight`, `duly.simulation` and `duly.formal`. A command is imported when it
+is used. Commands that read a store do not change it.
 """

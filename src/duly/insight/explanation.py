@@ -64,7 +64,7 @@ class Explanation:
     """The run that the answer is about, if there is one."""
 
 
-def explain(evidence: Evidence, asked: datetime) -> Explanation:
+def explanation_of(evidence: Evidence, asked: datetime) -> Explanation:
     """Explain what the task did at the minute that contains a moment, given in the zone of the evidence.
 
     Of a wall-clock time that does not exist, or exists twice, `fold` says which one is meant, as Python has it. Raises

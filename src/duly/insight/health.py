@@ -183,7 +183,9 @@ class Examination:
     def _problems(self) -> Iterator[Problem]:
         holder, at = self.snapshot.holder, self.snapshot.at
         if self.counts["interrupted"] and not holder.alive:
-            gone = f"process {holder.pid}, which held the store, is gone" if holder.pid else "nobody holds the store"
+            gone = (
+                f"process {holder.pid}, which held the store, is gone" if holder.pid else "no scheduler holds the store"
+            )
             names = [task.name for task in self._view.tasks(phase=TaskPhase.INTERRUPTED, limit=_NAMES_MAX)]
             left = _named(names, self.counts["interrupted"])
             yield Problem("holder-gone", f"{gone}, and left {left} marked running")

@@ -71,7 +71,7 @@ def _fields_of(kind: type) -> Sequence[str]:
 def _conversion(hint: Any) -> _Convert:
     """How values of an annotated type are written."""
     if hint is Instant:
-        return _instant
+        return iso
     if hint is Minute:
         return _minute
     origin, arguments = get_origin(hint), get_args(hint)
@@ -85,11 +85,7 @@ def _conversion(hint: Any) -> _Convert:
     return _by_value
 
 
-def _instant(value: Instant, zone: tzinfo) -> str | None:
-    return iso(value, zone)
-
-
-def _minute(value: Minute, zone: tzinfo) -> str | None:
+def _minute(value: Minute, zone: tzinfo) -> str:
     return iso(begin(value), zone)
 
 

@@ -111,7 +111,7 @@ class Plan:
     """How many more minutes of the coming day are as busy as the last of `busiest`."""
 
 
-def plan(
+def plan_of(
     declared: Sequence[Registration],
     stored: Iterable[tuple[StoredTask, bool]],
     *,

@@ -7,9 +7,9 @@ from duly.core.moments import MICROSECONDS, Instant, as_datetime
 from duly.text import plain
 
 
-def iso(instant: Instant | int | None, zone: tzinfo) -> str | None:
-    """An instant as JSON has it: ISO 8601 with offset, or null."""
-    return None if instant is None else as_datetime(instant, zone).isoformat()
+def iso(instant: Instant | int, zone: tzinfo) -> str:
+    """An instant in ISO 8601, with the offset of a zone."""
+    return as_datetime(instant, zone).isoformat()
 
 
 def offset(instant: Instant | int, zone: tzinfo) -> str:

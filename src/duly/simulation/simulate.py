@@ -26,7 +26,7 @@ class StandInFailure(Exception):  # noqa: N818  # not a defect: a stand-in was a
     """Raised by a stand-in that drew a failure."""
 
 
-async def simulate(scenario: Scenario, progress: Progress = lambda _: None) -> Simulation:
+async def run_scenario(scenario: Scenario, progress: Progress = lambda _: None) -> Simulation:
     """Let the stretch pass, on a host of its own."""
     recorder = Recorder(scenario)
     async with SimulatedHost(

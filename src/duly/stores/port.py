@@ -9,7 +9,7 @@ other; a `replace` may come between a failed `write` and its repetition, and the
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from duly.core.changes import Batch
 from duly.core.cron import CronExpression
@@ -318,8 +318,8 @@ class StoredTrace:
     first_segment: int
     events: int
     first_seq: int
-    clean: bool
-    """A stop has completed, and no scheduler holds the store: the trace has ended."""
+    seal: Literal["clean", "open"]
+    """`clean`: a stop has completed, and no scheduler holds the store, so the trace has ended."""
 
     current: bool
     """False: a scheduler that kept no trace has used the store since."""

@@ -1,4 +1,4 @@
-"""duly explain: why a task ran, did not run, or ran late at a minute."""
+"""`duly explain`: why a task ran, did not run, or ran late at a minute."""
 
 from pathlib import Path
 
@@ -12,8 +12,7 @@ from duly.cli.time_text import MOMENT_FORMS, host_zone, parse_moment, zone_named
 from duly.core.moments import instant_of, zone_name
 from duly.errors import InvalidCronExpressionError
 from duly.insight.evidence import evidence_of
-from duly.insight.explanation import Answer, Explanation
-from duly.insight.explanation import explain as explain_minute
+from duly.insight.explanation import Answer, Explanation, explanation_of
 from duly.insight.json_form import json_form
 from duly.insight.zone import zone_in_use
 from duly.stores import View
@@ -31,27 +30,27 @@ _STYLES = {
 
 @click.command()
 @click.argument("task", shell_complete=complete_task)
-@click.option("--at", "at", metavar="TIME", required=True, help=f"The minute in question: {MOMENT_FORMS}.")
+@click.option("--at", "at", metavar="TIME", required=True, help=f"Explain this minute: {MOMENT_FORMS}.")
 @click.option(
     "--tz",
     metavar="ZONE",
     shell_complete=complete_zone,
-    help="The zone of TIME; the default is the one the store was last used in.",
+    help="Read TIME in this zone; the default is the zone that the store is used in.",
 )
 @store_option
 @json_option
 def explain(task: str, at: str, tz: str | None, store: Path, as_json: bool) -> int:
-    """Explain why a task ran, did not run, or ran late at a minute.
+    """Explain why a task ran, did not run, or ran late.
 
     \b
     Example:
       duly explain backup --at 2024-03-31T02:30 --store state.db
     """
-    explanation, asked_in = reader_of(store).read(lambda view: _explain(view, task, at, tz))
+    explanation, zone_of_store = reader_of(store).read(lambda view: _explain(view, task, at, tz))
     zone = explanation.at.tzinfo
     assert zone is not None
-    if explanation.zone != asked_in:
-        note(f"the store is used in {asked_in}; what is due is computed in {explanation.zone} here")
+    if explanation.zone != zone_of_store:
+        note(f"the store is used in {zone_of_store}; here, what is due is computed in {explanation.zone}")
     if as_json:
         print_json("explain", json_form(explanation, zone))
     else:
@@ -71,7 +70,7 @@ def _explain(view: View, task: str, at: str, tz: str | None) -> tuple[Explanatio
     except (ValueError, OverflowError) as fault:
         fail(f"--at: {fault}")
     try:
-        return explain_minute(evidence_of(view, task, instant_of(asked), zone), asked), zone_name(used)
+        return explanation_of(evidence_of(view, task, instant_of(asked), zone), asked), zone_name(used)
     except InvalidCronExpressionError as fault:
         fail(f"the store holds a declaration of {plain(task)} that cannot be read: {fault}", None, Exit.STORE)
 

@@ -36,16 +36,27 @@ _ROWS_IN_MEMORY: Final = 1_000
 @click.command()
 @click.argument("task", required=False, shell_complete=complete_task)
 @store_option
-@click.option("--since", type=moment_argument, metavar="TIME", help="Started at or after: 2024-03-31T01:50, 01:50, 2h.")
-@click.option("--until", type=moment_argument, metavar="TIME", help="Started before.")
-@click.option("--outcome", "outcomes", type=click.Choice(OUTCOMES), multiple=True, help="May be given more than once.")
+@click.option(
+    "--since",
+    type=moment_argument,
+    metavar="TIME",
+    help="Show runs from this time on: 2024-03-31T01:50, 01:50, 2h (ago).",
+)
+@click.option("--until", type=moment_argument, metavar="TIME", help="Show runs up to this time.")
+@click.option(
+    "--outcome",
+    "outcomes",
+    type=click.Choice(OUTCOMES),
+    multiple=True,
+    help="Show runs that ended like this; repeatable.",
+)
 @click.option(
     "--limit",
     type=click.IntRange(min=0),
     default=30,
     show_default=True,
     metavar="N",
-    help="The latest N; 0 shows all.",
+    help="Show the latest N runs; 0 shows all.",
 )
 @json_option
 def history(
@@ -59,7 +70,8 @@ def history(
 ) -> int:
     """Show the runs of TASK, or of all tasks, the latest last.
 
-    Orphaned tasks are found, too, as long as the history reaches back. Times without an offset are the host's.
+    Tasks that are no longer declared are found as well, as long as the history reaches back. Times without an offset
+    are in the host's zone.
 
     \b
     Example:

@@ -1,4 +1,4 @@
-"""duly next: the coming starts of an expression or of a target's tasks, and what the zone's leaps do to them."""
+"""`duly next`: the coming starts of an expression or of a target's tasks, and what the zone's leaps do to them."""
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,18 +35,22 @@ Tasks = Sequence[tuple[str | None, CronExpression]]
 
 @click.command(name="next", epilog=f"TARGET is {TARGET_HELP}.")
 @click.argument("expression_or_target", metavar="EXPR_OR_TARGET", shell_complete=complete_target)
-@click.option("-n", "count", type=click.IntRange(1, 10_000), default=10, show_default=True, help="How many starts.")
-@click.option("--from", "since", metavar="TIME", default="now", help="From this moment on; the default is now.")
+@click.option(
+    "-n", "count", type=click.IntRange(1, 10_000), default=10, show_default=True, metavar="N", help="Show N starts."
+)
+@click.option(
+    "--from", "since", metavar="TIME", default="now", help="Show starts from this time on; the default is now."
+)
 @click.option(
     "--tz",
     metavar="ZONE",
     shell_complete=complete_zone,
-    help="In this zone, such as Europe/Berlin; the default is the host's.",
+    help="Compute in this zone, such as Europe/Berlin; the default is the host's.",
 )
-@click.option("--merged", is_flag=True, help="For a TARGET: one list of all tasks instead of one for each.")
+@click.option("--merged", is_flag=True, help="For a TARGET, show one list of all tasks instead of one for each.")
 @json_option
 def next_(expression_or_target: str, count: int, since: str, tz: str | None, merged: bool, as_json: bool) -> int:
-    """Show the coming starts of a cron expression, or of the tasks of a TARGET.
+    """Show the coming starts of an expression, or of a TARGET.
 
     \b
     Example:

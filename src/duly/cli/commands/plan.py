@@ -18,8 +18,7 @@ from duly.core.moments import Instant, zone_name
 from duly.core.record import StoredTask
 from duly.errors import StoreUnusedError
 from duly.insight.json_form import json_form
-from duly.insight.plan import InterruptedTask, OrphanedTask, OverriddenTask, Plan
-from duly.insight.plan import plan as plan_initialize
+from duly.insight.plan import InterruptedTask, OrphanedTask, OverriddenTask, Plan, plan_of
 from duly.insight.words import clock_time, stretch
 from duly.insight.zone import zone_in_use
 from duly.stores import View
@@ -35,20 +34,21 @@ T = TypeVar("T")
 @click.command()
 @click.argument("target", shell_complete=complete_target)
 @store_option
-@click.option("--check", is_flag=True, help="Exit with 2 if anything would be orphaned or dropped: for CI.")
+@click.option("--check", is_flag=True, help="Exit with 2 if anything would be orphaned or dropped, for CI.")
 @click.option(
     "--interrupted",
     type=click.Choice(["restart", "wait"]),
     default="restart",
     show_default=True,
-    help="What `duly run` will be told to do with interrupted runs.",
+    help="Plan for a `duly run` with this option.",
 )
 @json_option
 def plan(target: str, store: Path, check: bool, interrupted: Literal["restart", "wait"], as_json: bool) -> int:
-    """Show what starting or reloading TARGET on a store would change, without changing anything.
+    """Show what a start or a reload of TARGET would change.
 
-    Shows what is new, overridden (field by field, and what that drops), orphaned and interrupted, the next starts of
-    what is new or changed, and the busiest minutes of the coming day. Works while a scheduler runs on the store.
+    Shows which tasks are new, overridden (with what differs and what is dropped), orphaned and interrupted, when new
+    and changed tasks start next, and the busiest minutes of the coming day. Works even while a scheduler runs on the
+    store, and changes nothing.
 
     \b
     Example:
@@ -58,7 +58,7 @@ def plan(target: str, store: Path, check: bool, interrupted: Literal["restart", 
     loaded = load_now(target)
     snapshot, stored = _read(store)
     at, zone = now() if snapshot is None else snapshot.at, host_zone()
-    planned = plan_initialize(loaded.registrations, stored, now=at, zone=zone, restart=interrupted == "restart")
+    planned = plan_of(loaded.registrations, stored, now=at, zone=zone, restart=interrupted == "restart")
     used = None if snapshot is None else zone_name(zone_in_use(snapshot.zone, zone))
     if as_json:
         print_json("plan", {**_surroundings(loaded.target.text, store, snapshot, used), **json_form(planned, zone)})
@@ -104,7 +104,7 @@ def _holder(snapshot: Snapshot | None, zone: tzinfo) -> str:
         return "which does not exist yet"
     holder = snapshot.holder
     if not holder.alive:
-        return "which nobody holds"
+        return "which no scheduler holds"
     since = f" since {clock_time(holder.since, zone, snapshot.at)}" if holder.since is not None else ""
     return f"held by process {holder.pid or '?'} on {plain(holder.host or '?')}{since}"
 

@@ -27,7 +27,7 @@ from duly.insight.words import stretch
 from duly.simulation.plot import FORMATS, draw
 from duly.simulation.result import SimulatedStart, Simulation, TaskSummary
 from duly.simulation.scenario import Downtime, Scenario
-from duly.simulation.simulate import simulate as simulate_scenario
+from duly.simulation.simulate import run_scenario
 from duly.stores.sqlite.file import kind
 from duly.text import plain
 
@@ -140,7 +140,7 @@ def _run(scenario: Scenario) -> Simulation:
     logging.getLogger("duly").disabled = True  # failures of stand-ins are results here, not news
     gc.set_threshold(100_000, 50, 100)  # a year makes many objects and few cycles: a quarter of the time otherwise
     with progress("simulating") as report:
-        return signals.run(simulate_scenario(scenario, report))
+        return signals.run(run_scenario(scenario, report))
 
 
 # --- the picture -----------------------------------------------------------------------------------------------------

@@ -35,21 +35,29 @@ _STYLES = {"interrupted": "bold red", "owed": "yellow", "running": "cyan", "retr
 @click.command()
 @store_option
 @click.option("--watch", is_flag=True, help="Refresh in place until Ctrl-C; needs a terminal.")
-@click.option("--interval", type=duration_argument, default="2s", show_default=True, help="How often --watch looks.")
+@click.option(
+    "--interval",
+    type=duration_argument,
+    metavar="DURATION",
+    default="2s",
+    show_default=True,
+    help="Time between two refreshes of --watch.",
+)
 @click.option(
     "--limit",
     type=click.IntRange(min=0),
     default=50,
     show_default=True,
     metavar="N",
-    help="Tasks shown; if there are more, those that need attention come first. 0 shows all.",
+    help="Show at most N tasks, those that need attention first; 0 shows all.",
 )
 @json_option
 def status(store: Path, watch: bool, interval: timedelta, limit: int, as_json: bool) -> int:
-    """Show what is going on in a store; the exit code tells whether it is healthy.
+    """Show the tasks of a store, and whether it is healthy.
 
-    Unhealthy (exit code 1) means: the holder is gone and left runs marked running, tasks are overdue beyond a minute,
-    or the last poll is too old. Works while a scheduler runs on the store, and changes nothing.
+    Unhealthy (exit code 1) means that a scheduler has crashed and left runs unfinished, that tasks are overdue by more
+    than a minute, or that the last poll is too old. Works even while a scheduler runs on the store, and does not change
+    it.
 
     \b
     Example:
@@ -58,9 +66,9 @@ def status(store: Path, watch: bool, interval: timedelta, limit: int, as_json: b
     """
     if watch:
         if as_json or not console().is_terminal:
-            fail("--watch needs a terminal, and text", "leave it out, and call `duly status` as often as you like")
+            fail("--watch needs a terminal, and no --json", "leave it out, and call `duly status` repeatedly")
         if interval <= timedelta(0):
-            raise click.BadParameter("must be longer than nothing", param_hint="--interval")
+            raise click.BadParameter("must be longer than zero", param_hint="--interval")
         return signals.run(_watch(store, interval, limit))
     if as_json:
         return _code(_print_document(store))
@@ -143,9 +151,9 @@ def _heading(health: Health, zone: tzinfo) -> Text:
         since = f" since {clock_time(holder.since, zone, at)}" if holder.since is not None else ""
         held = f"held by process {holder.pid or '?'} on {plain(holder.host or '?')}{since}"
     elif holder.pid is not None:
-        held = f"held by nobody; process {holder.pid} on {plain(holder.host or '?')} ended without stopping"
+        held = f"held by no scheduler; process {holder.pid} on {plain(holder.host or '?')} ended without stopping"
     else:
-        held = "held by nobody"
+        held = "held by no scheduler"
     poll = f", last poll {ago(holder.last_poll_at, at)}" if holder.last_poll_at is not None else ""
     here = f"zone {health.zone} ({offset(at, zone)}), now {as_datetime(at, zone):%Y-%m-%d %H:%M:%S}"
     if health.zone != health.host_zone:

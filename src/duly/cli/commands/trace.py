@@ -7,13 +7,15 @@ import stat
 import sys
 import tempfile
 from collections.abc import Iterator
+from datetime import UTC
 from pathlib import Path
 from typing import BinaryIO
 
 import click
 
 from duly.cli.output import Exit, fail, json_option, note, print_json, reason_of, say
-from duly.cli.traces import STANDARD_STREAM, copy_trace, unwritable
+from duly.cli.trace_input import STANDARD_STREAM, copy_trace, unwritable
+from duly.insight.json_form import json_form
 from duly.stores.port import StoredTrace
 from duly.stores.sqlite.file import is_database, kind
 from duly.text import plain
@@ -53,29 +55,29 @@ def export(store: Path, output: Path | None, as_json: bool) -> int:
     """
     if output is None or str(output) == STANDARD_STREAM:
         if as_json:
-            fail("the trace itself goes to standard output; --json tells about it", "give -o FILE, too")
+            fail("standard output has the trace, and --json describes it", "give -o FILE, too")
         return _to_standard_output(store)
     output = Path(os.path.realpath(output))
     _check_place(output)
     try:
-        with _written(output) as file:
+        with _replacing(output) as file:
             stored = copy_trace(store, file)
             size = file.tell()
     except OSError as fault:
         raise unwritable(plain(output), fault) from fault
-    _say_what_is_missing(stored)
+    _note_if_not_current(stored)
     if as_json:
-        print_json("trace export", {"store": str(store), "file": str(output), "bytes": size, **_facts(stored)})
+        print_json("trace export", {"store": str(store), "file": str(output), "bytes": size, **json_form(stored, UTC)})
     else:
         segments = "1 segment" if stored.segments == 1 else f"{stored.segments} segments"
-        say(f"{plain(output.name)}: {stored.events:,} events in {segments}, sealed {_seal(stored)}")
+        say(f"{plain(output.name)}: {stored.events:,} events in {segments}, sealed {stored.seal}")
     return Exit.OK
 
 
 def _to_standard_output(store: Path) -> int:
     with tempfile.TemporaryFile(prefix="duly-trace-") as file:
         stored = copy_trace(store, file)
-        _say_what_is_missing(stored)
+        _note_if_not_current(stored)
         file.seek(0)
         sys.stdout.flush()
         shutil.copyfileobj(file, sys.stdout.buffer, 1 << 20)
@@ -101,8 +103,8 @@ def _check_place(output: Path) -> None:
 
 
 @contextlib.contextmanager
-def _written(output: Path) -> Iterator[BinaryIO]:
-    """A file that takes its place when all is in it; a device or a pipe is written to as it is."""
+def _replacing(output: Path) -> Iterator[BinaryIO]:
+    """A file to write to, which takes the place of `output` when it is complete; a device or a pipe is written last."""
     if kind(output) not in (0, stat.S_IFREG):
         with tempfile.TemporaryFile(prefix="duly-trace-") as copy, output.open("wb") as device:
             yield copy
@@ -127,22 +129,6 @@ def _umask() -> int:
     return mask
 
 
-def _say_what_is_missing(stored: StoredTrace) -> None:
+def _note_if_not_current(stored: StoredTrace) -> None:
     if not stored.current:
         note("a scheduler that kept no trace has used the store since; the trace ends before it")
-
-
-def _facts(stored: StoredTrace) -> dict[str, object]:
-    return {
-        "scheduler": stored.scheduler,
-        "segments": stored.segments,
-        "firstSegment": stored.first_segment,
-        "events": stored.events,
-        "firstSeq": stored.first_seq,
-        "seal": _seal(stored),
-        "current": stored.current,
-    }
-
-
-def _seal(stored: StoredTrace) -> str:
-    return "clean" if stored.clean else "open"

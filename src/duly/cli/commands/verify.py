@@ -21,7 +21,7 @@ from duly.cli.output import (
     show,
 )
 from duly.cli.progress import progress
-from duly.cli.traces import Input, open_input
+from duly.cli.trace_input import Input, open_input
 from duly.core.moments import Instant, as_datetime
 from duly.errors import TraceError
 from duly.formal.checking import Checker, Report

@@ -655,14 +655,14 @@ class SqliteView:
             first_segment=first_segment,
             events=0 if last is None else last[0] - first + 1,
             first_seq=first,
-            clean=stopped and not self._holder.alive,
+            seal="clean" if stopped and not self._holder.alive else "open",
             current=traced is not None and traced[0] == 1,
         )
 
     def trace_lines(self, stored: StoredTrace) -> Iterator[bytes]:
         """The trace in its exchange format."""
         try:
-            yield from export(self._connection, clean=stored.clean)
+            yield from export(self._connection, clean=stored.seal == "clean")
         except (ValueError, KeyError, TypeError) as fault:
             reason = f"the trace in {self._path} is not what duly wrote"
             raise TraceError("malformed", 1, reason, hint="restore a backup") from fault

@@ -1,7 +1,7 @@
-"""Traces, wherever they are: in a store, in files, on standard input; each becomes a file that can be read twice.
+"""A trace from a store, a file or standard input, as a file that can be read twice.
 
-A store's trace is copied in one read transaction, so a scheduler that runs on it goes on meanwhile. Standard input is
-copied as well, unless it is a file: the smallest sub-trace of a violation is found in a second reading.
+The trace of a store is copied in one read transaction, which does not disturb a scheduler that runs on it. Standard
+input is copied as well, unless it is a file: finding the smallest sub-trace of a violation needs a second reading.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ class Input(NamedTuple):
 
 
 def open_input(source: str, stack: contextlib.ExitStack) -> Input:
-    """A source as it was named on the command line; what is opened is closed with the stack."""
+    """Open a source that was named on the command line; the stack closes it."""
     if source == STANDARD_STREAM:
         return _standard_input(stack)
     path = Path(source)
@@ -74,7 +74,7 @@ def _copied(stream: BinaryIO, stack: contextlib.ExitStack) -> tuple[BinaryIO, in
 
 
 def unwritable(what: str, fault: OSError) -> Failure:
-    """What a full disk, or a folder that may not be written to, leads to."""
+    """The failure after a full disk, or in a folder that may not be written to."""
     hint = "free some space; copies are kept in the folder that TMPDIR names"
     return Failure(f"{what} cannot be written: {reason_of(fault)}", hint, Exit.STORE)
 
