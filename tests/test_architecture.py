@@ -22,23 +22,23 @@ PACKAGE = Path(__file__).parent.parent / "src" / "duly"
 # A layer may import itself and what stands here; docs/architecture.md has the picture. insight knows of stores no more
 # than their port, web does not know the command line, and integrations use public names only, as an application does.
 LAYERS: dict[str, set[str]] = {
-    "text": set(),
-    "words": {"text"},  # errors and events do not even import each other
+    "leaves": set(),
+    "words": {"leaves"},  # errors and events do not even import each other
     "threads": set(),  # below stores and engine, which both run blocking calls in them
-    "core": {"words", "text"},
-    "clock": {"core", "words", "text"},
-    "formal": {"core", "words", "text"},
-    "port": {"formal", "core", "words", "text"},
-    "stores": {"port", "threads", "formal", "core", "words", "text"},
-    "engine": {"port", "threads", "clock", "formal", "core", "words", "text"},
-    "scheduler": {"engine", "stores", "port", "threads", "clock", "formal", "core", "words", "text"},
-    "testing": {"scheduler", "engine", "stores", "port", "threads", "clock", "formal", "core", "words", "text"},
-    "insight": {"port", "core", "words", "text"},
-    "simulation": {"insight", "testing", "scheduler", "core", "words", "text"},
-    "web": {"simulation", "insight", "scheduler", "stores", "port", "clock", "formal", "core", "words", "text"},
+    "core": {"words", "leaves"},
+    "clock": {"core", "words", "leaves"},
+    "formal": {"core", "words", "leaves"},
+    "port": {"formal", "core", "words", "leaves"},
+    "stores": {"port", "threads", "formal", "core", "words", "leaves"},
+    "engine": {"port", "threads", "clock", "formal", "core", "words", "leaves"},
+    "scheduler": {"engine", "stores", "port", "threads", "clock", "formal", "core", "words", "leaves"},
+    "testing": {"scheduler", "engine", "stores", "port", "threads", "clock", "formal", "core", "words", "leaves"},
+    "insight": {"port", "core", "words", "leaves"},
+    "simulation": {"insight", "testing", "scheduler", "core", "words", "leaves"},
+    "web": {"simulation", "insight", "scheduler", "stores", "port", "clock", "formal", "core", "words", "leaves"},
     "cli": {
         "web", "simulation", "insight", "testing", "scheduler", "engine", "stores", "port", "clock", "formal", "core",
-        "words", "text",
+        "words", "leaves",
     },
     "integrations": set(),
 }  # fmt: skip
@@ -148,13 +148,15 @@ def layer(module_name: str) -> str:
     match module_name.split("."):
         case ["duly", "errors" | "events"]:
             return "words"
-        case ["duly", "text" | "threads" | "clock" as module]:
+        case ["duly", "lazy" | "text"]:
+            return "leaves"
+        case ["duly", "threads" | "clock" as module]:
             return module
         case ["duly", "stores", "port"]:
             return "port"
         case ["duly", "__main__"]:
             return "cli"
-        case ["duly"] | ["duly", "scheduler"]:
+        case ["duly"] | ["duly", "scheduler" | "wiring"]:
             return "scheduler"
         case ["duly", folder, *_] if folder in FOLDERS:
             return folder

@@ -1,17 +1,24 @@
-"""What `import duly` loads: what a scheduler needs, and not the checker, the command line or anything that reports."""
+"""What is loaded when: `import duly` loads names, a scheduler its engine, and neither of them the rest."""
 
+import inspect
 import subprocess
 import sys
+from importlib import import_module
 
 import pytest
 
-# Each name stands for itself and everything below it.
-NOT_LOADED = (
+import duly
+
+# Each name stands for itself and everything below it. A scheduler loads what `import duly` does not; the rest is loaded
+# by those who use it.
+NOT_FOR_A_SCHEDULER = (
     "click", "orjson", "rich", "uvloop",
     "duly.cli", "duly.insight", "duly.integrations", "duly.simulation", "duly.testing", "duly.web",
     "duly.formal.checking", "duly.formal.fast_path", "duly.formal.machine", "duly.formal.monitor",
     "duly.formal.properties", "duly.formal.reader", "duly.formal.registers", "duly.formal.witnesses",
+    "duly.stores.sqlite.reader",
 )  # fmt: skip
+NOT_FOR_ITS_NAMES = (*NOT_FOR_A_SCHEDULER, "duly.engine", "duly.events", "duly.formal", "duly.stores", "sqlite3")
 
 
 def in_a_fresh_interpreter(program: str) -> str:
@@ -23,35 +30,46 @@ def loaded_by(statement: str) -> set[str]:
     return set(in_a_fresh_interpreter(f"import sys\n{statement}\nprint(*sys.modules)").split())
 
 
-def forbidden(modules: set[str]) -> set[str]:
-    return {module for module in modules for name in NOT_LOADED if module == name or module.startswith(f"{name}.")}
+def within(modules: set[str], names: tuple[str, ...]) -> set[str]:
+    return {module for module in modules for name in names if module == name or module.startswith(f"{name}.")}
 
 
-def test_importing_duly_loads_neither_the_checker_nor_the_command_line() -> None:
-    """The checker alone has a second calendar, a second parser and a dozen modules, and most schedulers use none."""
-    loaded = loaded_by("import duly; duly.Scheduler, duly.stores")
+def test_importing_duly_loads_its_names_only() -> None:
+    """Many programs import duly to declare tasks, and leave it to another to run them."""
+    loaded = loaded_by("import duly; duly.Scheduler, duly.parse_cron, duly.Clock, duly.errors")
     assert "duly.scheduler" in loaded
-    assert not forbidden(loaded)
+    assert not within(loaded, NOT_FOR_ITS_NAMES)
 
 
-@pytest.mark.parametrize("statement", ["import duly.formal.reader", "import duly.testing", "import duly.cli.app"])
-def test_the_list_names_modules_that_exist(statement: str) -> None:
-    """A module that is renamed must be renamed in the list, or the test above holds nothing."""
-    assert forbidden(loaded_by(statement))
+def test_a_scheduler_loads_its_engine_and_neither_the_checker_nor_the_command_line() -> None:
+    """The checker alone has a second calendar and a second parser, and most schedulers need none of it."""
+    loaded = loaded_by("import duly; duly.Scheduler(':memory:')")
+    assert {"duly.engine.loop", "duly.stores.sqlite.store"} <= loaded
+    assert not within(loaded, NOT_FOR_A_SCHEDULER)
 
 
-def test_every_public_name_of_the_checker_is_loaded_at_its_first_use() -> None:
-    """`from duly.formal import *` asks for each of them, and fails if one has no module."""
-    program = "from duly.formal import *\nfrom duly import formal\nprint(*set(formal.__all__) - set(globals()))"
+@pytest.mark.parametrize(
+    "statement",
+    ["import duly.formal.reader", "import duly.testing", "import duly.cli.app", "import duly.stores.sqlite.reader"],
+)
+def test_the_lists_name_modules_that_exist(statement: str) -> None:
+    """A module that is renamed must be renamed in the lists, or the tests above hold nothing."""
+    assert within(loaded_by(statement), NOT_FOR_A_SCHEDULER)
+
+
+@pytest.mark.parametrize("package", ["duly", "duly.formal", "duly.stores", "duly.stores.sqlite"])
+def test_every_public_name_is_loaded_at_its_first_use(package: str) -> None:
+    """`import *` asks for each of them, and fails if one has no module."""
+    program = f"import {package} as package\nfrom {package} import *\nprint(*set(package.__all__) - set(globals()))"
     assert in_a_fresh_interpreter(program) == "\n"
 
 
-def test_a_name_that_the_checker_does_not_have_is_refused() -> None:
-    import duly.formal
-
-    with pytest.raises(AttributeError, match="has no attribute 'Checkers'"):
-        duly.formal.Checkers  # noqa: B018
-    assert set(dir(duly.formal)) >= set(duly.formal.__all__)
+@pytest.mark.parametrize("package", ["duly", "duly.formal", "duly.stores", "duly.stores.sqlite"])
+def test_a_name_that_a_package_does_not_have_is_refused(package: str) -> None:
+    module = import_module(package)
+    with pytest.raises(AttributeError, match=f"module '{package}' has no attribute 'Checkers'"):
+        module.Checkers  # noqa: B018
+    assert set(dir(module)) >= set(module.__all__)
 
 
 def test_the_former_name_of_a_register_snapshot_works_and_warns() -> None:
@@ -61,3 +79,10 @@ def test_the_former_name_of_a_register_snapshot_works_and_warns() -> None:
     with pytest.warns(DeprecationWarning, match="RegisterSnapshot"):
         former = duly.formal.Snapshot
     assert former is duly.formal.RegisterSnapshot
+
+
+def test_the_default_of_history_is_that_of_stores() -> None:
+    """The signature of `Scheduler` repeats it, because `import duly` does not load the stores."""
+    from duly.stores.port import DEFAULT_HISTORY
+
+    assert inspect.signature(duly.Scheduler).parameters["history"].default == DEFAULT_HISTORY

@@ -1,6 +1,7 @@
 """A declarative, durable cron scheduler for asyncio.
 
 scheduler   the public class: initialize() and stop()
+wiring      the inside of a scheduler, put together from the parts below
 engine/     waits, commits, runs callbacks
 core/       pure decisions: cron, occurrences, task states, resolution, agenda
 stores/     durability: the Store and Reader protocols, SQLite
@@ -11,13 +12,18 @@ simulation/ what if: the real scheduler on a simulated host, with stand-ins for 
 cli/        for people: the command line
 errors, events, clock       the words all of them share
 text        text from outside, made safe to show
+lazy        names of a package that are loaded at their first use
 threads     daemon threads for blocking calls: callbacks, and a store's writer
 
 Imports point one way: cli -> testing -> scheduler, engine -> stores -> core -> errors, events -> text; formal and
 insight read core.
 """
 
-from duly import errors, events, stores
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from duly import errors
 from duly.clock import Clock
 from duly.core.cron import CronExpression, parse_cron
 from duly.errors import (
@@ -52,6 +58,9 @@ from duly.errors import (
     UnsupportedPlatformError,
 )
 from duly.scheduler import Scheduler
+
+if TYPE_CHECKING:
+    from duly import events, stores
 
 __all__ = [
     "Clock",
@@ -91,3 +100,14 @@ __all__ = [
     "parse_cron",
     "stores",
 ]
+
+
+def __getattr__(name: str) -> ModuleType:
+    """Load `duly.events` and `duly.stores` at their first use: `import duly` leaves out all but the public names."""
+    if name in ("events", "stores"):
+        return import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,21 +1,16 @@
 """The public class: `initialize()` and `stop()`, and the options of both."""
 
-import sys
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from os import PathLike
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from duly.clock import Clock
-from duly.engine.host import Host, system_host
-from duly.engine.lifecycle import Lifecycle
-from duly.engine.options import Options
-from duly.engine.outbox import Outbox
-from duly.engine.setup import Setup
-from duly.errors import UnsupportedPlatformError
-from duly.events import Event
-from duly.stores.port import DEFAULT_HISTORY, Store
-from duly.stores.sqlite import SqliteStore
+
+if TYPE_CHECKING:
+    from duly.engine.lifecycle import Lifecycle
+    from duly.events import Event
+    from duly.stores.port import Store
 
 
 class Scheduler:
@@ -30,18 +25,24 @@ class Scheduler:
 
     def __init__(
         self,
-        store: str | PathLike[str] | Store = "duly.db",
+        store: "str | PathLike[str] | Store" = "duly.db",
         *,
         max_concurrency: int | None = None,
         run_timeout: timedelta | None = None,
         interrupted: Literal["restart", "wait"] = "restart",
         on_mismatch: Literal["override", "refuse"] = "override",
-        history: int = DEFAULT_HISTORY,
-        on_event: Callable[[Event], object] | None = None,
+        history: int = 100_000,
+        on_event: "Callable[[Event], object] | None" = None,
         clock: Clock | None = None,
         trace: bool = False,
         monitor: bool = False,
     ) -> None:
+        # Loaded with the first scheduler, not with `import duly`: many programs import duly only to declare tasks or to
+        # parse an expression, and the engine with its store is most of the package.
+        from duly.engine.host import system_host
+        from duly.engine.options import Options
+        from duly.wiring import lifecycle_on
+
         options = Options(
             max_concurrency=max_concurrency,
             run_timeout=run_timeout,
@@ -70,35 +71,8 @@ class Scheduler:
         await self._lifecycle.stop()
 
 
-def scheduler_of(lifecycle: Lifecycle) -> Scheduler:
+def scheduler_of(lifecycle: "Lifecycle") -> Scheduler:
     """A scheduler around a lifecycle that was made elsewhere, for example on a simulated host."""
     scheduler = Scheduler.__new__(Scheduler)
     scheduler._lifecycle = lifecycle
     return scheduler
-
-
-def lifecycle_on(
-    host: Host,
-    store: str | PathLike[str] | Store,
-    options: Options,
-    *,
-    ignored: frozenset[type[Event]] = frozenset(),
-) -> Lifecycle:
-    """The inside of a scheduler on any host; `ignored` are events that `on_event` ignores."""
-    if sys.platform == "win32":
-        raise UnsupportedPlatformError("Windows")
-    outbox = Outbox(host.clock, options.on_event, ignored=ignored)
-    return Lifecycle(Setup(options, host, _store_of(store, options.history, host), outbox))
-
-
-def _store_of(store: str | PathLike[str] | Store, history: int, host: Host) -> Store:
-    if isinstance(store, str | PathLike):
-        return SqliteStore(store, history=history, worker=host.new_worker())
-    if isinstance(store, SqliteStore):
-        store.history = history
-        return store
-    if isinstance(store, type):
-        raise TypeError(f"store must be an object, got the class {store.__name__}: call it")
-    if isinstance(store, Store):
-        return store
-    raise TypeError(f"store must be a path or a Store, got {type(store).__name__}")

@@ -29,8 +29,9 @@ Watching a running scheduler, and checking a file::
 """
 
 import warnings
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
+
+from duly import lazy
 
 if TYPE_CHECKING:
     from duly.formal.checking import Report, check
@@ -92,19 +93,21 @@ __all__ = [
     "witness",
 ]
 
-_MODULES: Final = {
-    "checking": ("Report", "check"),
-    "monitor": ("Monitor",),
-    "properties": ("PROPERTIES", "Property", "Value"),
-    "registers": ("RegisterSnapshot",),
-    "trace": (
-        "BT", "CK", "IE", "IF", "IS", "RE", "RG", "RS", "SE", "SF", "SS", "VERSION", "WK", "Event", "Header", "Seal",
-        "Writer", "encode",
-    ),
-    "verdicts": ("Open", "Verdict", "Violation"),
-    "witnesses": ("witness",),
-}  # fmt: skip
-_MODULE_OF: Final = {name: module for module, names in _MODULES.items() for name in names}
+_load, __dir__ = lazy.attributes(
+    __name__,
+    {
+        "checking": ("Report", "check"),
+        "monitor": ("Monitor",),
+        "properties": ("PROPERTIES", "Property", "Value"),
+        "registers": ("RegisterSnapshot",),
+        "trace": (
+            "BT", "CK", "IE", "IF", "IS", "RE", "RG", "RS", "SE", "SF", "SS", "VERSION", "WK", "Event", "Header",
+            "Seal", "Writer", "encode",
+        ),
+        "verdicts": ("Open", "Verdict", "Violation"),
+        "witnesses": ("witness",),
+    },
+)  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
@@ -112,11 +115,4 @@ def __getattr__(name: str) -> Any:
     if name == "Snapshot":
         warnings.warn("duly.formal.Snapshot is called RegisterSnapshot now", DeprecationWarning, stacklevel=2)
         name = "RegisterSnapshot"
-    if name not in _MODULE_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return _load(name)

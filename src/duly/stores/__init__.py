@@ -4,7 +4,21 @@ port        what a scheduler asks of a store, and what everybody who only looks 
 sqlite/     one file, one writer, any number of readers
 """
 
-from duly.stores.port import Persisted, Reader, Refusal, Replacement, Store, View
-from duly.stores.sqlite import SqliteReader, SqliteStore
+from typing import TYPE_CHECKING
+
+from duly import lazy
+
+if TYPE_CHECKING:
+    from duly.stores.port import Persisted, Reader, Refusal, Replacement, Store, View
+    from duly.stores.sqlite import SqliteReader, SqliteStore
 
 __all__ = ["Persisted", "Reader", "Refusal", "Replacement", "SqliteReader", "SqliteStore", "Store", "View"]
+
+# An application with a store of its own does not load SQLite.
+__getattr__, __dir__ = lazy.attributes(
+    __name__,
+    {
+        "port": ("Persisted", "Reader", "Refusal", "Replacement", "Store", "View"),
+        "sqlite": ("SqliteReader", "SqliteStore"),
+    },
+)

@@ -28,12 +28,13 @@ from duly.engine.pacing import breathe
 from duly.events import Event, PollCompleted, PollStarted, PropertyViolated
 from duly.formal.calendar import zone_named
 from duly.formal.properties import BY_ID, PropertyKind
-from duly.scheduler import Scheduler, lifecycle_on, scheduler_of
+from duly.scheduler import Scheduler, scheduler_of
 from duly.stores.port import Store
 from duly.stores.sqlite import SqliteStore
 from duly.testing.sim_clock import SimulatedClock
 from duly.testing.sim_threads import Dice, SeededPool, SeededWorker
 from duly.threads import Inline, Threads
+from duly.wiring import lifecycle_on
 
 _IDLE_ROUNDS: Final = 10
 """Rounds of the event loop in which neither clock nor store is used, after which the host counts as settled.

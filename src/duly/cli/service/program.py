@@ -28,8 +28,9 @@ from duly.engine.options import Options
 from duly.errors import DulyError, TaskListMismatchError
 from duly.events import Event
 from duly.insight.words import counted, names, offset
-from duly.scheduler import Scheduler, lifecycle_on, scheduler_of
+from duly.scheduler import Scheduler, scheduler_of
 from duly.text import plain
+from duly.wiring import lifecycle_on
 
 T = TypeVar("T")
 

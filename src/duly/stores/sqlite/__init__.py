@@ -10,7 +10,15 @@ file, lock  the files on disk, and which process holds them
 faults      SQLite's errors in duly's words
 """
 
-from duly.stores.sqlite.reader import SqliteReader
-from duly.stores.sqlite.store import SqliteStore
+from typing import TYPE_CHECKING
+
+from duly import lazy
+
+if TYPE_CHECKING:
+    from duly.stores.sqlite.reader import SqliteReader
+    from duly.stores.sqlite.store import SqliteStore
 
 __all__ = ["SqliteReader", "SqliteStore"]
+
+# A scheduler does not load the reader, and a command that only reads does not load the store.
+__getattr__, __dir__ = lazy.attributes(__name__, {"reader": ("SqliteReader",), "store": ("SqliteStore",)})
