@@ -117,7 +117,7 @@ def test_an_alarm_tells_of_a_due_minute(second: float, pending: bool) -> None:
     assert Told().known(second) == {
         "Active": True, "Quiet": False, "openStops": 0, "Registered": True, "Running": False, "Pending": pending,
         "RetryPending": False, "InterruptedPending": False, "generation": 1, "run": None,
-        "servedThrough": hence(-1_860), "nextDue": hence(0), "retryAt": None, "resumeAt": None,
+        "mark": hence(-1_860), "nextDue": hence(0), "retryAt": None, "resumeAt": None,
     }  # fmt: skip
 
 
@@ -130,7 +130,7 @@ def test_an_alarm_tells_of_a_retry(second: float, pending: bool) -> None:
     assert told.known(second) == {
         "Active": True, "Quiet": False, "openStops": 0, "Registered": True, "Running": False, "Pending": False,
         "RetryPending": pending, "InterruptedPending": False, "generation": 1, "run": None,
-        "servedThrough": hence(0), "nextDue": hence(3_600), "retryAt": hence(70), "resumeAt": None,
+        "mark": hence(0), "nextDue": hence(3_600), "retryAt": hence(70), "resumeAt": None,
     }  # fmt: skip
 
 

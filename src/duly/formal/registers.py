@@ -185,7 +185,7 @@ class Registers:
         interrupted = self.restart and task.was_interrupted(self.epoch)
         resume_at = task.resume_at(self.boot_at, self.stepped_to) if interrupted else NEVER
         instants = {
-            "servedThrough": task.served_through,
+            "mark": task.served_through,  # the name that the JSON form of a violation has had from the beginning
             "nextDue": task.next_due,
             "retryAt": task.retry_at,
             "resumeAt": resume_at,

@@ -240,7 +240,7 @@ def _registers(violation: Violation) -> str:
     return " ".join((*truths, *numbers))
 
 
-_INSTANTS: Final = frozenset({"servedThrough", "nextDue", "retryAt", "resumeAt"})
+_INSTANTS: Final = frozenset({"mark", "nextDue", "retryAt", "resumeAt"})
 
 
 def _show_open(verdict: Verdict) -> None:
