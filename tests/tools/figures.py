@@ -7,9 +7,9 @@
 What is counted, in the modules of the engine (`engine/` and `scheduler.py`; before there was such a folder, the modules
 that are in it now):
 
-- injected callables: parameters of constructors, and fields of dataclasses, whose type is a callable. Left out are the
-  application's own `on_event`, which is handed through, and the factories of `host.py`, which name the outside world:
-  the engine's parts do not talk to each other through these;
+- injected callables: parameters of constructors and public methods, and fields of dataclasses, whose type is callable.
+  Left out is what the parts do not talk to each other through: the application's own `on_event`, what a thread is given
+  to run (`call`, `callback`), and the factories of `host.py`, which name the outside world;
 - events: attributes that hold an `asyncio.Event`;
 - flags: attributes that are set to `True` or `False`, and fields of dataclasses that are not frozen and hold a `bool`;
 
@@ -50,7 +50,7 @@ SHELL: Final = frozenset(
 )
 """The engine's modules in a tree that has no folder for them."""
 
-LISTENER: Final = "on_event"
+NOT_TALK: Final = frozenset({"on_event", "call", "callback"})
 OUTSIDE: Final = "host.py"
 NAMED_TUPLE: Final = frozenset({"_asdict", "_fields", "_field_defaults", "_make", "_replace"})
 """Public, whatever they look like."""
@@ -90,7 +90,7 @@ def of_engine(sources: Sources) -> dict[str, str]:
 
 
 def injected_callables(sources: Sources) -> list[Place]:
-    """Parameters of constructors, and fields of dataclasses, whose type is a callable."""
+    """Parameters of constructors and public methods, and fields of dataclasses, whose type is a callable."""
     callables = _callable_types(sources)
     found = []
     for module, class_ in _classes(of_engine(sources)):
@@ -98,7 +98,7 @@ def injected_callables(sources: Sources) -> list[Place]:
             continue
         taken: list[tuple[str, ast.expr | None]] = []
         for node in class_.body:
-            if isinstance(node, ast.FunctionDef) and node.name == "__init__":
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and _is_called_by_others(node.name):
                 arguments = node.args
                 taken += [
                     (each.arg, each.annotation)
@@ -109,9 +109,13 @@ def injected_callables(sources: Sources) -> list[Place]:
         found += [
             Place(module, annotation.lineno, f"{class_.name}({name})")
             for name, annotation in taken
-            if annotation is not None and name != LISTENER and _names_in(annotation) & callables
+            if annotation is not None and name not in NOT_TALK and _names_in(annotation) & callables
         ]
     return found
+
+
+def _is_called_by_others(method: str) -> bool:
+    return method == "__init__" or not method.startswith("_")
 
 
 def _callable_types(sources: Sources) -> set[str]:

@@ -39,6 +39,11 @@ class Part:
         self._closing = self._closed = False
         self.count = 1
 
+    async def run(self, settle: Ended, call: Ended) -> None:
+        self._ask(lambda: True)
+
+    def _ask(self, ask: Ended) -> None: ...
+
     def close(self, twin: "Part") -> None:
         self._closing = True
         twin._closing = True
@@ -67,8 +72,8 @@ def names(places: list[Place]) -> list[str]:
 
 
 def test_parameters_that_are_called_are_counted_with_their_aliases() -> None:
-    """Not the application's listener, and not the factories of the host."""
-    assert names(figures.injected_callables(PLANTED)) == ["Part(ended)", "Part(heard)", "Part(ask)"]
+    """Not the application's listener, not what a thread runs, not the factories of the host, nothing inside a class."""
+    assert names(figures.injected_callables(PLANTED)) == ["Part(ended)", "Part(heard)", "Part(ask)", "Part(settle)"]
 
 
 def test_events_and_flags_are_counted_once_each() -> None:
@@ -82,7 +87,7 @@ def test_privates_of_other_modules_are_counted() -> None:
     found = figures.foreign_privates(PLANTED)
     assert found == [
         Place("core/values.py", 3, "expression._pattern"),
-        Place("engine/part.py", 23, "self._other._name"),
+        Place("engine/part.py", 28, "self._other._name"),
     ]
 
 
