@@ -45,7 +45,7 @@ def _run(options: argparse.Namespace, console: Console) -> int:
         return 0
     size: Size = TINY if options.tiny else QUICK if options.quick else FULL
     if options.rounds:
-        size = replace(size, budget_s=float("inf"))  # who asks for rounds gets them
+        size = replace(size, budget_s=float("inf"))  # rounds that were asked for are all measured
     planned = [each for each in measurements(size) if not options.only or each.group in options.only]
     options.results.mkdir(parents=True, exist_ok=True)  # before an hour of work, not after it
     SCRATCH.mkdir(exist_ok=True)
@@ -99,7 +99,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--rounds",
         type=_rounds,
-        help=f"so many, however long they take; with fewer than {FEWEST_ROUNDS} nothing is judged",
+        help=f"how many, however long they take; with fewer than {FEWEST_ROUNDS} nothing is judged",
     )
     parser.add_argument("--results", type=Path, default=report.RESULTS, help="the folder to write to")
     parser.add_argument("--publish", action="store_true",

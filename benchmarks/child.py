@@ -27,7 +27,7 @@ def scratch_folder() -> Iterator[Path]:
 
 
 def main(module: str, arguments: str, folder: str | None = None) -> None:
-    """Measure; who gives a folder removes it."""
+    """Measure; a folder that is given is not removed here."""
     measure = importlib.import_module(f"benchmarks.{module}").measure
     with contextlib.nullcontext(Path(folder)) if folder else scratch_folder() as place:
         outcome: Any = measure(folder=place, **json.loads(arguments))

@@ -18,7 +18,7 @@ class LeapingClock:
     """
 
     minutes_ahead = 4
-    """So many boundaries ahead lies the minute that tasks are declared for: time enough to declare a million."""
+    """How many boundaries ahead the minute lies that tasks are declared for: time enough to declare a million."""
 
     def __init__(self) -> None:
         self._ahead = 0  # microseconds
@@ -54,7 +54,7 @@ class LeapingClock:
             self._disarm()
 
     def leap(self, microseconds: int) -> None:
-        """Let time pass at once; who sleeps wakes up that much earlier."""
+        """Let time pass at once; a sleeper wakes up that much earlier."""
         self._ahead += microseconds
         if self._sleeper is not None:
             self._disarm()
@@ -106,7 +106,7 @@ class LeapingClock:
 
 
 class PatientClock(LeapingClock):
-    """The system's time without leaps: whoever asks for the next minute waits for it."""
+    """The system's time without leaps: asking for the next minute waits for it."""
 
     minutes_ahead = 1
 

@@ -22,7 +22,7 @@ class NotingStore(SqliteStore):
         self._complete: asyncio.Event | None = None
 
     def expect(self, changes: int) -> asyncio.Event:
-        """Count from here; the event is set when so many changes are durable."""
+        """Count from here; the event is set when `changes` of them are durable."""
         self.commits = self.changes = 0
         self._expected, self._complete = changes, asyncio.Event()
         return self._complete

@@ -34,7 +34,7 @@ class Size:
 
     @property
     def is_full(self) -> bool:
-        """Whether its numbers of tasks are those that the targets speak of."""
+        """Whether its numbers of tasks are the ones in the targets."""
         return self.name == "full"
 
 
@@ -146,10 +146,10 @@ PEERS: tuple[tuple[str, str, dict[str, Any], str, str], ...] = (
 
 
 HOPELESS = {"APScheduler 4, SQLite"}
-"""Those that are compared with fewer tasks: at 10,000 one tick takes longer than everything else in a round."""
+"""Peers that are compared with fewer tasks: at 10,000 one tick takes longer than everything else in a round."""
 
 IMPATIENTLY = {"celery": 0.05, "apscheduler3": 0.1, "apscheduler4": 0.1}
-"""Those that are watched for a limited time only, as a share of the patience with one child."""
+"""Peers that are watched for a limited time only, as a share of the patience with one child."""
 
 
 def compared_with(name: str, size: Size) -> int:

@@ -6,7 +6,7 @@ from benchmarks.figures import Figures
 from benchmarks.plan import OTHER_PYTHONS, PEERS, Size
 
 COLOURS = ("#4477aa", "#66ccee", "#228833", "#ccbb44", "#ee6677", "#aa3377", "#bbbbbb", "#000000", "#ee8866", "#44bb99")
-"""Told apart also by those who do not see all colours."""
+"""Colours that readers with colour blindness can tell apart."""
 
 Curve = tuple[str, list[str], str]
 

@@ -110,7 +110,7 @@ def quoted(text: str, quotations: dict[str, str]) -> str:
 
 
 def publish(folder: Path) -> list[Path]:
-    """Bring the pages up to date; returns those that changed."""
+    """Bring the pages up to date; returns the pages that changed."""
     changed = []
     texts = quotations(folder)
     for page in PAGES:

@@ -18,7 +18,7 @@ _lock = threading.Lock()
 
 
 def expect(calls: int) -> asyncio.Event:
-    """Forget what was noted; the event is set by the call that makes it so many."""
+    """Forget what was noted; the event is set by the last of `calls`."""
     global first, last, count, _expected, _complete, _loop
     first, last, count, _expected = None, 0.0, 0, calls
     _loop, _complete = asyncio.get_running_loop(), asyncio.Event()
@@ -37,7 +37,7 @@ async def callback() -> None:
 
 
 def blocking_callback() -> None:
-    """The same for worker threads."""
+    """A trivial blocking function, for worker threads."""
     global first, last, count
     with _lock:
         last = time.perf_counter()

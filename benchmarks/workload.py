@@ -1,4 +1,4 @@
-"""The tasks that are measured: so many registrations, and the sets of expressions that they take in turn.
+"""The tasks that are measured: registrations, and the sets of expressions that they take in turn.
 
 Sets of expressions: `together` (all tasks have one daily expression), `distinct` (1,440 expressions that all name the
 same minute: the hard case), `spread` (one for each minute of the day), `dormant` (none of which comes soon).
@@ -50,11 +50,11 @@ SETS = {"together": together, "distinct": distinct}
 
 
 def room_seconds(number: int) -> float:
-    """How long declaring so many tasks may take, generously."""
+    """How long declaring `number` tasks may take, generously."""
     return min(58.0, 5 + number / 20_000)
 
 
 def tasks(number: int, expressions: Sequence[str], callback: Callback) -> list[Registration]:
-    """So many registrations, their expressions in turn."""
+    """`number` registrations, their expressions in turn."""
     kinds = len(expressions)
     return [(f"task-{index}", expressions[index % kinds], callback, RETRY_DELAY) for index in range(number)]

@@ -10,7 +10,7 @@ from benchmarks.watching import Canary, collector_pauses
 
 
 async def measure(folder: Path, tasks: int, changed: int) -> dict[str, float]:
-    """Give so many of them another expression, in one call; then make the same call again, which changes nothing."""
+    """Give `changed` of them another expression, in one call; then make the same call again, which changes nothing."""
     clock = LeapingClock()
     await clock.make_room(58)
     expressions = workload.dormant(clock.due_minute())

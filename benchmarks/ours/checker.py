@@ -19,7 +19,7 @@ from duly.formal import BT, IE, IS, RE, RG, RS, WK, Event, Header, Report, Write
 
 BEGIN = 1_748_865_600_000_000
 SECOND = 1_000_000
-FAILING = 100  # one in so many
+FAILING = 100  # one in this many
 ROUNDS = 3
 
 
@@ -65,7 +65,7 @@ def _peak_bytes() -> int:
 
 
 def write(path: Path, events: int, tasks: int) -> int:
-    """Write a trace of at least so many events; returns how many."""
+    """Write a trace of at least `events` events; returns how many."""
     with path.open("wb") as file:
         writer = Writer(file.write, Header("a busy scheduler"))
         for event in _trace(events, tasks):

@@ -16,7 +16,7 @@ DELAYS_SECONDS = (1.0, 1.2, 1.5, 2.0, 3.0)
 
 
 async def measure(folder: Path, tasks: int) -> dict[str, float]:
-    """All are due at once; those that fail do so once. Failures are logged to a file, with their tracebacks."""
+    """All are due at once; each failing one fails once. Failures are logged to a file, with their tracebacks."""
     write_log_to(folder / "duly.log", 30)
     failing = max(1, tasks // ONE_IN)
     failed_at: dict[int, float] = {}

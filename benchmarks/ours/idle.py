@@ -15,7 +15,7 @@ SETTLE_SECONDS = 0.3
 
 
 async def measure(folder: Path, tasks: int, minutes: int = 2, *, system_clock: bool = False) -> dict[str, float]:
-    """Watch so many minute boundaries go by.
+    """Watch `minutes` boundaries go by.
 
     Between boundaries the scheduler sleeps, so with a clock that leaps, a minute costs what a whole one would.
     """
@@ -51,6 +51,6 @@ async def measure(folder: Path, tasks: int, minutes: int = 2, *, system_clock: b
 
 
 def _fingerprint(file: Path) -> tuple[int, int, int]:
-    """Changes with any write; asking the system is no access that it would note."""
+    """Changes with any write; asking the system is not an access that it would note."""
     status = os.stat(file)
     return status.st_ino, status.st_size, status.st_mtime_ns

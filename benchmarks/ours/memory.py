@@ -22,7 +22,7 @@ WARM_UP_RUNS = 120_000
 
 
 async def measure(folder: Path, tasks: int, runs: int = 0, *, warm_up_runs: int = WARM_UP_RUNS) -> dict[str, float]:
-    """Bytes a task with all declared; or, given `runs`, bytes left behind by so many."""
+    """Bytes per task with all declared; or, given `runs`, bytes that these left behind."""
     return await (_growth(folder, tasks, runs, warm_up_runs) if runs else _held(folder, tasks))
 
 

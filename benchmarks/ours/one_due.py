@@ -14,7 +14,7 @@ LEAD_SECONDS = 0.2
 
 
 async def measure(folder: Path, tasks: int, minutes: int = 10, *, system_clock: bool = False) -> dict[str, float]:
-    """Watch one task that is due each minute, for so many minutes, among tasks that sleep."""
+    """Watch one task that is due each minute, for some minutes, among tasks that sleep."""
     clock = clock_for(system=system_clock)
     store = NotingStore(folder / "store.db")
     scheduler = duly.Scheduler(store, clock=clock)

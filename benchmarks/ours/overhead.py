@@ -51,7 +51,7 @@ async def measure(folder: Path, tasks: int, *, collector: bool = True) -> dict[s
 
 
 async def _bare(tasks: int) -> float:
-    """Processor time of so many bare tasks with the same callback, in seconds."""
+    """Processor time of `tasks` bare asyncio tasks with the same callback, in seconds."""
     witness.expect(tasks)
     loop = asyncio.get_running_loop()
     begun = time.thread_time()

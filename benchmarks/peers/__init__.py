@@ -1,1 +1,1 @@
-"""The same work done by others; each module says how it is set up, and what exactly is measured."""
+"""What is measured of duly, done by its peers; each module says how it is set up, and what exactly is measured."""

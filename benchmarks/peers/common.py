@@ -22,7 +22,7 @@ ATTEMPTS = 4
 
 
 class SetUp(Protocol):
-    """Makes a scheduler with so many jobs, all due at one instant; returns what stops it."""
+    """Makes a scheduler with a number of jobs, all due at one instant; returns what stops it."""
 
     async def __call__(self, jobs: int, due: datetime, /) -> Callable[[], Awaitable[None]]:
         """Set up, and return when every job is in place."""
@@ -32,7 +32,7 @@ class SetUp(Protocol):
 async def tick(set_up: SetUp, jobs: int, *, patience_s: float = 900) -> dict[str, float]:
     """Set up jobs that are due together, and watch when the first and the last of them start.
 
-    Who has not started all of them after `patience_s` has at least taken that long: `started` says how many it had.
+    A peer that has not started all of them after `patience_s` has taken at least that long: `started` says how many.
     """
     trial_jobs = max(1, min(20, jobs // 10))
     trial = time.perf_counter()

@@ -27,7 +27,7 @@ async def measure(folder: Path, tasks: int) -> dict[str, float]:
     left = due.timestamp() - time.time()
     if left < 0:
         raise RuntimeError("the set-up took longer than expected")
-    time.sleep(left + 0.01)  # noqa: ASYNC251 -- there is nobody else on this loop
+    time.sleep(left + 0.01)  # noqa: ASYNC251 -- nothing else runs on this loop
     used, looked_at = time.process_time(), time.perf_counter()
     scheduler.run_pending()
     used = time.process_time() - used

@@ -8,7 +8,7 @@ Canonical, and why nothing is lost by it:
                   queue could still differ by it, and neither decides whether a task starts
     history       that is only told: when a run last succeeded or failed
     numbers       of runs, declarations, calls and boots are replaced by their rank: they are only compared
-    counts        failures in a row are told, never asked: 1 stands for more
+    counts        failures in a row are reported, never asked for: 1 stands for more
     garbage       timers of a state that is gone, due lists whose tasks are all withdrawn, calendar entries of groups
                   that no longer exist: the agenda skips them
 
@@ -98,7 +98,7 @@ class Freezer:
         return Instant(instant - self.shift)
 
     def past(self, instant: int) -> Instant:
-        """The same for what is only compared with now and with delays: half a period is as old as any."""
+        """An instant that is only compared with now and with delays: half a period is as old as any."""
         age = self.sample - instant
         return self.at(self.sample - PERIOD // 2 if age > PERIOD // 2 else instant)
 

@@ -13,7 +13,7 @@ ONE_TASK = Instance(sets=("x", "x'", ""), fails="x", neglect_max=1)
 """One task: overridden, removed, added again; a loop that may lag behind."""
 
 TWO_TASKS = Instance(sets=("xy", "x'y", "y"), fails="x")
-"""Two tasks, one of which may fail and is overridden, removed and added again, also into the other's group."""
+"""Two tasks, one of which may fail and is overridden, removed and added again, even into the other's group."""
 
 
 def explored(instance: Instance) -> tuple[int, int]:

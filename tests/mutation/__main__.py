@@ -1,7 +1,7 @@
 """`python -m tests.mutation`: how many wrong versions of core/, formal/ and the reference evaluator the tests notice.
 
 Survivors that were looked at and found equivalent stand in `survivors.toml`, each with its reason. The score is the
-share of killed ones among all others; it is told beside the share among all. Exits with 1 if the score is below 95 %.
+share of killed ones among all others; beside it stands the share among all. Exits with 1 if the score is below 95 %.
 """
 
 import argparse
@@ -29,7 +29,7 @@ SURVIVING: Final = (Verdict.SURVIVED, Verdict.UNCOVERED)
 def main() -> int:
     """Judge all mutants, or a sample, or as many as fit into some minutes; survivors come before the second judges.
 
-    Where time is short, those that have been explained do not: the second judges take minutes to come together.
+    Where time is short, explained survivors do not: the second judges take minutes to collect.
     """
     options = _options()
     sources = _sources(options.modules)
@@ -80,9 +80,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--coverage", type=Path, metavar="FOLDER", help="keep there which tests run which lines, or reuse it"
     )
-    parser.add_argument(
-        "--again", type=Path, metavar="FILE", help="only those that survived in a run whose --output this is"
-    )
+    parser.add_argument("--again", type=Path, metavar="FILE", help="only the survivors of a run whose --output this is")
     parser.add_argument(
         "--repair", action="store_true", help="judge nothing; find the mutants of reasons whose lines were edited"
     )

@@ -1,4 +1,4 @@
-"""Which tests run a line, how long they take, and how long they may."""
+"""Which tests run which lines, how long they take, and how long they may take."""
 
 import contextlib
 import os
@@ -17,7 +17,7 @@ ROOT: Final = Path(__file__).parents[2]
 FAST: Final = "not (slow or real_time or system or chaos or soak)"  # as `make test` has it
 CPU_SECONDS_MIN: Final = 4.0
 PATIENCE: Final = 5
-"""A test is taken to loop for ever when it computes so many times longer than it took, and these seconds more."""
+"""A test is taken to loop for ever when it computes this many times longer than it took, and CPU_SECONDS_MIN more."""
 
 
 class Coverage:
@@ -56,7 +56,7 @@ class Coverage:
         lines = self._lines(mutant)
         contexts = {context for line in mutant.lines for context in lines.get(line, ())}
         tests = {context.partition("|")[0] for context in contexts if context}
-        if "" in contexts and not tests:  # at import: whoever runs anything of this module may notice
+        if "" in contexts and not tests:  # at import: any test that runs something of this module may notice
             everywhere = {context.partition("|")[0] for found in lines.values() for context in found if context}
             tests = everywhere
         tests = {test for test in tests if self._exists(test.partition("::")[0])}

@@ -69,7 +69,7 @@ def test_a_key_outlives_lines_that_are_added_elsewhere() -> None:
 
 
 def test_a_mutant_inside_a_function_can_be_put_into_a_loaded_module() -> None:
-    """Not so one of a constant or of a default: nobody would compute them again."""
+    """A mutant of a constant or of a default cannot: they are not computed again."""
     inside = {
         mutant.line: court.is_of_functions(mutant, SOURCE) for mutant in mutants_of("src/duly/nowhere.py", SOURCE)
     }

@@ -14,7 +14,7 @@ from tests.mutation.mutants import Mutant
 
 QUIETLY: Final = ("-q", "-p", "no:sugar", "-p", "no:cacheprovider", "--no-header")
 WAITING_SECONDS_MAX: Final = 600.0
-"""For mutants that wait for ever; those that compute for ever are ended by SIGPROF, on a busy machine no earlier."""
+"""For mutants that wait for ever. SIGPROF ends mutants that compute for ever, on a busy machine not earlier."""
 
 
 class Verdict(Enum):
@@ -43,7 +43,7 @@ class Trial:
             match os.waitstatus_to_exitcode(status):
                 case 0:
                     return Verdict.SURVIVED
-                case pytest.ExitCode.NO_TESTS_COLLECTED:  # those that the coverage knows have gone since
+                case pytest.ExitCode.NO_TESTS_COLLECTED:  # the tests that the coverage knows have gone since
                     return Verdict.UNCOVERED
                 case code:
                     return Verdict.TIMED_OUT if code == -signal.SIGPROF else Verdict.KILLED

@@ -13,7 +13,7 @@ from tests.spec.workload import Workload
 
 
 async def test_nothing_is_told_to_be_durable_that_the_next_start_cannot_find(tmp_path: Path) -> None:
-    """SPEC 3.9, 4.6, 7.6: from the removal on, no start and no end is told; the fault is."""
+    """SPEC 3.9, 4.6, 7.6: from the removal on, no start and no end is reported; the fault is."""
     store = tmp_path / "state.db"
     async with SimulatedHost("2024-06-15T12:00:30", tz="UTC", store=store) as host:
         work = Workload(host)

@@ -55,7 +55,7 @@ def test_a_crafted_field_is_refused_at_once(cron: str) -> None:
 
 
 def test_an_expression_that_never_matches_is_refused() -> None:
-    """SPEC 6.3: nobody can have declared it, and looking for its next due minute means walking to the year 9999."""
+    """SPEC 6.3: it cannot have been declared, and looking for its next due minute means walking to the year 9999."""
     _refused("0 0 30 2 *")
     _refused("0 0 31 2,4,6,9,11 *")
     check(io.BytesIO(trace_with("0 0 31 4 1")))  # Mondays in April

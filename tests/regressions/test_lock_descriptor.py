@@ -74,7 +74,7 @@ def test_a_descriptor_in_use_is_not_closed_and_no_strangers_file_is_touched(
     monkeypatch: pytest.MonkeyPatch,
     change: Callable[[LockFile], None],
 ) -> None:
-    """SPEC 5.7: whoever closes it waits for whoever uses it; the number could be another file's by then."""
+    """SPEC 5.7: closing it waits for its use; its number could be another file's by then."""
     os.unlink(lock.path)
     stranger = tmp_path / "stranger"
     stranger.touch()
@@ -146,14 +146,14 @@ def take_while_another_thread_forks(descriptor):
 def fork():
     child = os.fork()
     if not child:
-        os.close(1)  # whoever reads that waits for the holder alone
+        os.close(1)  # a reader of that pipe waits for the holder alone
         os.read(0, 1)
         os._exit(0)
     children.append(child)
 
 other = threading.Thread(target=fork)
 lockfile._lock = take_while_another_thread_forks
-sys.setswitchinterval(60)  # whoever told that it forks now does so before the one that heard it goes on
+sys.setswitchinterval(60)  # the thread that announced its fork does it before the other one goes on
 lock = lockfile.LockFile(sys.argv[1])
 lock.acquire(datetime(2024, 6, 15, 12, tzinfo=UTC))
 other.join()
@@ -162,7 +162,7 @@ print(children[0], flush=True)
 
 
 def test_a_fork_while_the_lock_is_being_taken_does_not_inherit_it(tmp_path: Path) -> None:
-    """SPEC 5.7: a dead holder's store is free, also when what it forked at that very moment lives on."""
+    """SPEC 5.7: a dead holder's store is free, even when a process it forked at that moment is still running."""
     store = str(tmp_path / "state.db")
     reader, writer = os.pipe()
     try:

@@ -15,7 +15,7 @@ async def test_a_minute_that_begins_while_callbacks_are_called_is_looked_at_at_o
         async def busy() -> None:
             host._clock.pass_by(62_000_000)  # it keeps the event loop to itself for more than a minute
 
-        # So many that the first are under way while the last are being called.
+        # Enough tasks that the first are under way while the last are being called.
         many = [(f"t{index}", "0 12 * * *", succeed, DELAY) for index in range(500)]
         await host.scheduler().initialize(
             [("busy", "0 12 * * *", busy, DELAY), *many, ("next", "1 12 * * *", succeed, DELAY)],

@@ -69,7 +69,7 @@ def test_ctrl_c_in_the_instant_before_the_loop_sleeps_is_heard(tmp_path: Path, c
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_stop_in_the_instant_before_the_loop_sleeps_is_heard(tmp_path: Path, number: signal.Signals) -> None:
-    """A scheduler sleeps until its next minute, and without a task until it is told something."""
+    """A scheduler sleeps until its next minute, and without a task until it is woken."""
     (tmp_path / "tasks.py").write_text(TARGET + RUNNING.format(number=int(number)))
     with Service("tasks.py", "--store", "state.db", folder=tmp_path) as service:
         service.expect("ProgramReady")

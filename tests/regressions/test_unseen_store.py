@@ -114,7 +114,7 @@ async def test_a_first_start_removes_no_file_that_it_has_not_made(
 async def test_a_link_that_could_not_be_followed_is_not_taken_for_a_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SPEC 5.7: its lock would lie beside the link, and who came through another name would see none."""
+    """SPEC 5.7: its lock would lie beside the link, and a scheduler that used another name would not see it."""
     await used_store(tmp_path / "template", crashed=False)
     link = tmp_path / "link.db"
     link.symlink_to(tmp_path / "template" / "state.db")

@@ -71,7 +71,7 @@ class Life:
 
     @property
     def number(self) -> int:
-        """So many processes there have been, with this one."""
+        """The number of processes so far, with this one."""
         return len(self.died_at) + 1
 
     @property
@@ -192,7 +192,7 @@ class Life:
     def dies_at(self, number: int, *, again: bool = False) -> "Life":
         """The life after a death at one of its points, which may die `again`.
 
-        How long nobody lives in between follows from the number.
+        How long no process is running in between follows from the number.
         """
         point, scenario = self.points[number], self.scenario
         downtime = scenario.downtimes[number % len(scenario.downtimes)]
@@ -271,7 +271,7 @@ def lived(life: Life) -> Life:
         with a_disk() as folder:
             if life.hesitation is None:
                 asyncio.run(life.run(folder))
-            else:  # who of those that are ready goes first is a matter of luck, too
+            else:  # which ready callback goes first is drawn as well
                 loop.run(life.run(folder), seed=life.hesitation + life.number)
         assert life.evidence is not None
         judge(life.evidence)

@@ -79,7 +79,7 @@ def can_be_done(store: Path) -> bool:
 
 
 def do(store: Path, kind: str) -> type[duly.DulyError]:
-    """Damage a store that nobody holds; returns how initialize() must refuse it."""
+    """Damage a free store; returns how initialize() must refuse it."""
     statement, error = _DAMAGES[kind]
     if not statement:
         store.write_bytes(b"\0" * 8192)

@@ -111,7 +111,7 @@ class _Execution:
         self.calm = False
         self.last_call = Call("none")
         # A time limit ends a run a microsecond after the instant it is stamped with: with few slots, that decides
-        # who of two that are owed equally long comes first.
+        # which of two tasks that are owed equally long comes first.
         self.instants_are_sure = not history.faults and not {"run_timeout", "max_concurrency"} <= history.options.keys()
         """Whether an obvious scheduler can tell when things happened: neither a fault nor an unnoticed step hid it."""
 
@@ -415,7 +415,7 @@ def merged(stretches: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 def execute(history: History) -> Result:
     """Run a history to its end; what is wrong with it stands in the result."""
-    was_disabled, _LOGGER.disabled = _LOGGER.disabled, True  # events are kept; thousands of log lines tell nobody more
+    was_disabled, _LOGGER.disabled = _LOGGER.disabled, True  # events are kept; thousands of log lines would add nothing
     folder = Path(tempfile.mkdtemp(prefix="duly-history-", dir=_NOWHERE if os.path.isdir(_NOWHERE) else None))
     try:
         execution = _Execution(history, folder)

@@ -86,7 +86,7 @@ class FaultyStore:
         await self._suffer(lambda: self._store.replace(replacement, number))
 
     async def has_replaced(self, number: int) -> bool:
-        """The store's own: who cannot write can often still read."""
+        """The store's own read: where writing fails, reading often still works."""
         return await self._alive(lambda: self._store.has_replaced(number))
 
     async def write(self, batch: Batch, number: int, trace: Iterable[TraceRow] = ()) -> Sequence[Refusal]:

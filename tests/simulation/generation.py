@@ -1,4 +1,4 @@
-"""Makes histories: of a seed, or of what hypothesis draws; whoever throws the dice, 0 is the simplest choice.
+"""Makes histories, from a seed or from what hypothesis draws; in both cases 0 is the simplest choice.
 
 One function makes both, so what a seed finds can be shrunk, and what shrinks is what seeds find.
 """
@@ -129,7 +129,7 @@ class Maker:
         return self.one_of(LONG_SECONDS if self.seldom(20) else PASS_SECONDS)
 
     def scene(self) -> list[Step]:
-        """A step, and what usually follows: whoever died is started again, and may die again soon."""
+        """A step, and what usually follows: after a crash a new start, and perhaps another crash soon."""
         step = self.step()
         if not isinstance(step, Crash) or self._declared is None or self.seldom(4):
             return [step]

@@ -105,7 +105,7 @@ class Crash(Value):
 
 @dataclass(frozen=True, repr=False, slots=True)
 class Damage(Value):
-    """A store that nobody holds is damaged; initialize() refuses it, and leaves it as it is; then it is restored."""
+    """Damage a free store; initialize() refuses it and leaves it as it is; then it is restored."""
 
     kind: str = ""
 

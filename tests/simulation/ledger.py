@@ -79,7 +79,7 @@ class Ledger:
         self._step(at)
 
     def _take_effect(self, *, restart: bool) -> None:
-        """Whoever comes after the crash says what an interrupted run owes: itself, or the retry it stood for."""
+        """The scheduler after the crash decides what an interrupted run owes: itself, or the retry it was."""
         self.restart = restart
         for account in self.in_force.values():
             if account.cut_short:
@@ -137,7 +137,7 @@ class Ledger:
 
     def _walk(self, account: Account, until: int) -> tuple[int, int]:
         """Minute by minute: to which start each of them belongs. How many were owed, and how many no start served."""
-        # What has been served was owed, also if the clock was set back since.
+        # What has been served was owed, even if the clock was set back since.
         owed = due_minutes(account.cron, self.zone, account.since, max(until, account.mark(self.zone)))
         unpaid = owed
         for at, cause, run in account.starts:

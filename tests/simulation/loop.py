@@ -1,4 +1,4 @@
-"""An event loop in which time passes only when nothing is ready, and a seed picks who of the ready ones goes first.
+"""An event loop in which time passes only when nothing is ready, and a seed picks which ready callback goes first.
 
 It has no sockets, no signals and no threads. Waiting for something that nothing can bring about is a `Deadlock`, at
 once. In each round the callbacks that were ready at its beginning run in the order of the dice; seed 0 is the order
@@ -67,7 +67,7 @@ class _Nothing(BaseSelector):
         return []
 
     def _rest(self, timeout: float | None) -> None:
-        """Nothing is ready: tell those who waited for that, or let time pass."""
+        """Nothing is ready: wake what waited for that, or let time pass."""
         self.rounds = 0
         waiting, self.waiting_for_rest = self.waiting_for_rest, []
         for each in waiting:
@@ -104,7 +104,7 @@ class SeededLoop(asyncio.BaseEventLoop):
         return self._selector.now
 
     async def rest(self) -> None:
-        """Wait until nothing but those who wait for this is ready; no time passes."""
+        """Wait until nothing is ready but what waits here; no time passes."""
         rest = self.create_future()
         self._selector.waiting_for_rest.append(rest)
         await rest
@@ -113,7 +113,7 @@ class SeededLoop(asyncio.BaseEventLoop):
         """There are none."""
 
     def _write_to_self(self) -> None:
-        """Nobody outside could have to wake it."""
+        """Do nothing: no other thread wakes this loop."""
 
     def abandon(self) -> None:
         """Cancel what is left, and give it some rounds to end in; nothing waits for what does not."""

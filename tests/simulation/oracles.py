@@ -60,7 +60,7 @@ class Witness:
         self.entries.append((deed, task, run))
 
     def watch(self, task: str, callback: Callable[[], Awaitable[object]]) -> Callable[[], Awaitable[None]]:
-        """The same callback, watched."""
+        """A coroutine callback that reports its begin and end to the witness."""
 
         async def watched() -> None:
             run = number_of_this_run()
@@ -75,7 +75,7 @@ class Witness:
         return watched
 
     def watch_blocking(self, task: str, callback: Callable[[], object]) -> Callable[[], None]:
-        """The same for a callback that runs in a thread."""
+        """A blocking callback that reports its begin and end to the witness."""
 
         def watched() -> None:
             run = number_of_this_run()
@@ -222,7 +222,7 @@ class Folded:
         if letters == "BT":
             self.boot = fields[0].rpartition("/")[0]
             for each in self.records.values():
-                if each.run is not None:  # nobody ended it, and whoever ran it is gone
+                if each.run is not None:  # it has no end, and its process is gone
                     self._remember(each.run, None, "interrupted")
             self._correct(at)
         elif letters == "CK":
@@ -356,7 +356,7 @@ def witnessed(evidence: Evidence) -> Iterator[str]:
     ended = {(task, run): deed for deed, task, run in evidence.witness.entries if deed != "begin"}
     alive: set[tuple[str, int]] = set()
     started: set[tuple[str, int]] = set()
-    uncertain: set[tuple[str, int]] = set()  # cut short by a crash: called or not, nobody knows
+    uncertain: set[tuple[str, int]] = set()  # cut short by a crash: it may have been called or not
     for letters, _, _, *fields in evidence.rows:
         if letters == "RS":
             started.add((fields[0], fields[2]))

@@ -187,7 +187,7 @@ class Started(NamedTuple):
 
 
 class Reference:
-    """The scheduler: it is told what happens, and says what it starts."""
+    """The scheduler: it is given what happens, and returns what it starts."""
 
     def __init__(self, zone: tzinfo, pauses: Sequence[tuple[int, int]] = ()) -> None:
         self.zone = zone
@@ -232,7 +232,7 @@ class Reference:
         self.starts.append(Started(name, cause, self.now))
 
     def follow(self, name: str) -> None:
-        """The real one starts this now; so does this one, if it is owed, and if slots are scarce nobody else's turn."""
+        """Start what the real scheduler starts now, if it is owed and, where slots are scarce, next in turn."""
         ready = self.startable()
         scarce = self.limit is not None and len(ready) > self.limit - len(self.alive)
         if name in ready and (not scarce or ready[name][0] == min(since for since, _ in ready.values())):
@@ -306,7 +306,7 @@ class Reference:
 def predicted(
     rows: Sequence[Row], zone: tzinfo, until: int, *, deaths: Mapping[int, int], pauses: Sequence[tuple[int, int]] = ()
 ) -> Counter[Started]:
-    """The starts of a history that is told by a trace; `deaths` says when, by the last `seq` that was durable then.
+    """The starts of the history in a trace; `deaths` holds the instants of crashes, by the last durable `seq`.
 
     `pauses` are stretches of time in which the scheduler could not decide: the host was frozen, or the store hung.
     """

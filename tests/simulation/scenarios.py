@@ -43,9 +43,9 @@ class Scenario:
     acts: tuple[Act, ...]
     minutes: float  # until the program is stopped
     points_min: int
-    """It has at least so many crash points."""
+    """The number of its crash points, at least."""
     pairs: int
-    """So many pairs of crashes are tried in `make test-all`."""
+    """The number of pairs of crashes that `make test-all` tries."""
     zone: str = "UTC"
     options: dict[str, Any] = field(default_factory=dict)
     downtimes: tuple[float, ...] = (0, 20, 65, 190)  # seconds, one after the other
@@ -257,7 +257,7 @@ CLOCK: Final = Scenario(
     minutes=9,
     points_min=108,
     pairs=150,
-    downtimes=(-45, -2_000, -20_000, 40_000, 0),  # while nobody lived, the clock was set
+    downtimes=(-45, -2_000, -20_000, 40_000, 0),  # the clock was set while no process was running
 )
 
 TIMEOUTS: Final = Scenario(

@@ -237,7 +237,7 @@ def test_a_year_with_a_death_in_it(chunk: int) -> None:
 @pytest.mark.soak
 @in_chunks
 def test_many_deaths_in_a_row(chunk: int) -> None:
-    """The same with two to five deaths, by fresh seeds, for DULY_SOAK_MINUTES; the seed of a failure is kept."""
+    """Two to five crashes, by fresh seeds, for DULY_SOAK_MINUTES; the seed of a failure is kept."""
     until = time.monotonic() + soak_seconds()
     first = random.SystemRandom().randrange(1 << 40)
     count = 0

@@ -1,4 +1,4 @@
-"""Hypothesis draws histories, and shrinks those that fail: the same generator as for seeds, and the same oracles."""
+"""Hypothesis draws histories, and shrinks failing ones, with the generator and the oracles of the seeded histories."""
 
 import pytest
 from hypothesis import HealthCheck, find, given, settings

@@ -10,7 +10,7 @@ TENS = "0,10,20,30,40,50 * * * *"
 
 
 def test_a_clock_set_back_while_the_store_opens() -> None:
-    """SPEC 2.5, 3.1: known since 01:40:00, and 01:39:30 when the loop began: the minute 01:40 went to nobody.
+    """SPEC 2.5, 3.1: known since 01:40:00, and 01:39:30 when the loop began: the minute 01:40 was not served.
 
     The first look found the wave of 01:40 not owed yet and dropped it, and the calendar waited for 01:50.
     """
@@ -25,7 +25,7 @@ def test_a_clock_set_back_while_the_store_opens() -> None:
 
 
 def test_a_clock_set_back_while_a_re_initialisation_is_stored() -> None:
-    """The same on a running scheduler: the step back ended after the last look, so it looked like none."""
+    """On a running scheduler: the step back ended after the last poll, so it was not noticed."""
     history = History(
         at="2024-10-06T01:39:10",
         steps=(

@@ -8,7 +8,7 @@ from tests.simulation.loop import Deadlock, SeededLoop, run
 
 
 async def order_of(workers: int, rounds: int) -> list[tuple[int, int]]:
-    """Who had its turn when, of several that are ready all the time."""
+    """The order in which several callbacks that are always ready had their turns."""
     seen: list[tuple[int, int]] = []
 
     async def work(worker: int) -> None:
@@ -75,7 +75,7 @@ def test_a_loop_that_never_rests_is_an_error() -> None:
 
 
 def test_rest_comes_when_nothing_else_is_ready_and_before_time_passes() -> None:
-    """What is ready, however long the chain, happens first; who sleeps goes on sleeping."""
+    """What is ready, however long the chain, happens first; sleepers go on sleeping."""
 
     async def chain() -> tuple[list[int], float]:
         loop = asyncio.get_running_loop()

@@ -93,7 +93,7 @@ def again(
     rows: Sequence[Row] | None = None,
     witness: list[tuple[str, str, int]] | None = None,
 ) -> Evidence:
-    """The same evidence, read anew, with other rows or another witness; rows are numbered and sealed as they should."""
+    """Evidence read again, with other rows or another witness; rows are numbered and sealed as they should."""
     assert evidence.witness is not None
     return Evidence(
         store or evidence.store,
@@ -132,7 +132,7 @@ def test_rows_that_are_written_again_are_believed(evidence: Evidence) -> None:
 
 
 def test_a_contradiction_says_everything_and_shows_the_trace(evidence: Evidence) -> None:
-    """Whoever reads the failure finds all oracles' words in it."""
+    """The message of a failure holds the findings of all oracles."""
     change(evidence.store, "UPDATE states SET served_through = served_through + 60")
     with pytest.raises(ContradictionError) as caught:
         judge(again(evidence))
@@ -185,7 +185,7 @@ def test_a_lost_minute_is_missed(evidence: Evidence) -> None:
 
 
 def test_a_mark_that_ran_ahead_is_missed(evidence: Evidence) -> None:
-    """The same the other way round: the store forgets what is owed."""
+    """The other way round: the store forgets what is owed."""
     later = dataclasses.replace(evidence, now=evidence.now + 3 * MINUTE)
     assert list(conservation(later)) == []  # three minutes more are owed, and the store knows it
     change(evidence.store, "UPDATE states SET served_through = served_through + 120")

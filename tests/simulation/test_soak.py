@@ -1,4 +1,4 @@
-"""The simulation goes on with seeds that nobody has tried, for as long as there is time, and keeps those that fail."""
+"""The simulation with fresh seeds, for as long as there is time; seeds that fail are kept."""
 
 import secrets
 import sys
@@ -33,7 +33,7 @@ def test_fresh_seeds_find_nothing() -> None:
 
 
 def keep(seed: int, wrongs: list[str]) -> str:
-    """Write down a seed that failed, and the smallest test for it; returns what was wrong, in a line."""
+    """Write down a seed that failed, and the smallest test for it; returns what was wrong, in one line."""
     smallest = shrunk(history_of(seed), lambda history: bool(execute(history).wrongs), attempts_max=300)
     with KEPT.open("a", encoding="utf-8") as file:
         file.write(f"# seed {seed}\n" + "".join(f"# {wrong.splitlines()[0]}\n" for wrong in wrongs[:5]))

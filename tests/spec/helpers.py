@@ -178,7 +178,7 @@ class ManualClock:
             self._sleepers.remove(sleeper)
 
     def advance(self, seconds: float) -> None:
-        """Let time pass, and wake whoever waited for that."""
+        """Let time pass, and wake what waited for it."""
         self._now += int(seconds * 1_000_000)
         self._elapsed += seconds
         for instant, wake in self._sleepers:

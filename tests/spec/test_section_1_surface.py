@@ -163,7 +163,7 @@ async def test_a_text_of_another_class_counts_as_its_text() -> None:
 
 
 class Witness:
-    """Who called, and where: callables of every kind that all report here."""
+    """Notes each call and its thread: callables of every kind that all report here."""
 
     def __init__(self) -> None:
         self.called = asyncio.Event()
@@ -315,7 +315,7 @@ async def test_blocking_code_does_not_stall_the_scheduler() -> None:
 
 
 class Handed:
-    """An awaitable that is no coroutine."""
+    """An awaitable that is not a coroutine."""
 
     def __init__(self, witness: Witness) -> None:
         self._witness = witness
@@ -427,7 +427,7 @@ WRONG_SHAPE = "Invalid registration shape: expected [string, string, function, D
     ],
 )
 async def test_an_item_of_another_shape_is_refused(item: Any) -> None:
-    """SPEC 1.4: shape and types of all four; `bool` is no number, `str` no sequence."""
+    """SPEC 1.4: shape and types of all four; `bool` is not a number, `str` is not a sequence."""
     error = await refused([registration("fine"), item])
     assert type(error) is duly.RegistrationShapeError
     assert str(error) == WRONG_SHAPE
@@ -653,7 +653,7 @@ async def test_refused_registrations_leave_a_running_scheduler_running(registrat
 
 
 async def test_what_the_caller_does_to_its_list_later_changes_nothing() -> None:
-    """SPEC 1.4: what is checked is what was handed over, also while initialize() is under way."""
+    """SPEC 1.4: what is checked is what was handed over, even while initialize() is under way."""
     for rounds in range(6):
         async with SimulatedHost("2024-05-01T10:00", "UTC") as host:
             registrations = [registration("a"), registration("b")]
@@ -917,7 +917,7 @@ def test_notes_that_were_added_travel_too() -> None:
 
 
 def test_a_store_error_travels_too() -> None:
-    """SPEC 1.5: also the errors that are ours."""
+    """SPEC 1.5: errors of duly as well."""
     for error in (
         duly.StoreLockedError("duly.db", {"pid": 7, "host": "here", "since": "2024-05-01T10:00:00+00:00"}),
         duly.StoreVersionError("duly.db", 9, 1),

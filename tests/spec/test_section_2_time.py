@@ -64,7 +64,7 @@ def path(tmp_path: Path) -> Path:
     ],
 )
 async def test_an_occurrence_is_an_instant_whose_local_second_is_0(zone: str, at: str, utc_second: int) -> None:
-    """SPEC 2.1: host zone, minute grain; where an offset is no whole minute, local minutes begin between UTC's."""
+    """SPEC 2.1: host zone, minute grain; where an offset is not a whole minute, local minutes begin between UTC's."""
     async with SimulatedHost(at, zone) as host:
         await host.scheduler().initialize([("task", EVERY_MINUTE, succeed, HOUR)])
         await host.advance(minutes=3)
@@ -171,7 +171,7 @@ async def test_nothing_runs_for_a_minute_that_the_clock_skips(
 async def test_a_skipped_minute_is_not_missed(
     zone: str, expression: str, begin: str, end: str, expected: list[str]
 ) -> None:
-    """SPEC 2.2: ... and it is not "missed": who was down over the gap has nothing to catch up."""
+    """SPEC 2.2: ... and it is not "missed": a scheduler that was down over the gap has nothing to catch up."""
     async with SimulatedHost(begin, zone) as host:
         scheduler = host.scheduler()
         await scheduler.initialize([("task", expression, succeed, HOUR)])
@@ -696,7 +696,7 @@ async def test_a_small_step_back_before_a_retry_moves_it_by_no_more_than_the_ste
         stepped_to = host.now
         await host.advance(minutes=2)
         assert len(started(host)) == 2
-        # Whoever sleeps until the retry notices the step when that sleep is over, not earlier.
+        # A scheduler that sleeps until the retry notices the step when that sleep is over, not earlier.
         assert started(host)[1] <= max(on_june_1("12:00:30"), stepped_to + before)
         assert started(host)[1] >= min(on_june_1("12:00:30"), stepped_to + before)
 
@@ -774,7 +774,7 @@ async def test_under_many_small_steps_every_minute_is_served_once(seed: int) -> 
 
 
 class TremblingClock(ManualClock):
-    """A clock that goes back by a millisecond, once, when it is told to tremble."""
+    """A clock that goes back by a millisecond, once, when the test says so."""
 
     trembled = False
 
@@ -832,5 +832,5 @@ async def test_time_that_merely_passes_is_no_step() -> None:
 
 
 def utc(moments: list[datetime]) -> list[datetime]:
-    """The same moments, comparable also where a zone repeats itself."""
+    """Moments in UTC: comparable even where a zone repeats itself."""
     return [when.astimezone(UTC) for when in moments]

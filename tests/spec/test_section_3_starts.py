@@ -120,7 +120,7 @@ async def test_occurrences_before_the_first_registration_are_never_owed(death: s
 @pytest.mark.parametrize("death", ["stop", "crash"])
 @pytest.mark.parametrize("has_run_before", [False, True])
 async def test_occurrences_after_it_are_owed_also_across_a_restart(death: str, has_run_before: bool) -> None:
-    """SPEC 3.1: occurrences after it are, also across a restart; a task that never ran is no exception."""
+    """SPEC 3.1: occurrences after it are, even across a restart; a task that never ran is not an exception."""
     async with SimulatedHost("2024-06-01T15:20" if has_run_before else "2024-06-01T15:21", "UTC") as host:
         scheduler = host.scheduler()
         await scheduler.initialize([("task", "20,30 15 * * *", succeed, HOUR)])
@@ -328,7 +328,7 @@ async def test_retry_events_say_what_they_are() -> None:
         assert told(host, TaskRunFailed)[0].fields["nextRetryAt"] == "2024-06-01T12:00:10+00:00"
 
 
-# --- 3.5: who names the run ------------------------------------------------------------------------------------------
+# --- 3.5: what a run is for ------------------------------------------------------------------------------------------
 
 
 async def test_a_due_minute_preempts_a_retry_that_is_not_ripe(path: Path) -> None:
@@ -537,7 +537,7 @@ async def test_the_wait_of_a_task_interrupted_often_does_not_begin_anew_with_the
 
 
 async def test_a_task_that_kills_the_process_cannot_make_a_crash_loop() -> None:
-    """SPEC 3.7: whoever restarts the process at once, every time, sees it die once a minute."""
+    """SPEC 3.7: restarted at once, every time, the process dies once a minute."""
     async with SimulatedHost("2024-06-01T12:00", "UTC") as host:
         registrations: Registrations = [("killer", NOON, Script(host, CUT_SHORT), timedelta(0))]
         await host.scheduler().initialize(registrations)
@@ -754,7 +754,7 @@ class Gate(SqliteStore):
 
 
 async def test_nothing_starts_while_a_slow_initialize_goes_on(path: Path) -> None:
-    """SPEC 3.8: also when minutes pass; what fell due meanwhile is owed, and starts right after it."""
+    """SPEC 3.8: even when minutes pass; what fell due meanwhile is owed, and starts right after it."""
     store = Gate(path)
     async with SimulatedHost("2024-06-01T12:00:10", "UTC") as host:
         store.open_gate.clear()
@@ -968,7 +968,7 @@ async def test_at_most_max_concurrency_callbacks_run_at_once(path: Path, limit: 
 
 
 async def test_what_waits_for_a_slot_survives_a_restart() -> None:
-    """SPEC 3.10: still owed: waiting is no promise of the process, it follows from the store."""
+    """SPEC 3.10: still owed: waiting is not a promise of the process, it follows from the store."""
     async with SimulatedHost("2024-06-01T12:00", "UTC") as host:
         registrations: Registrations = [(f"task {index}", NOON, Crowd(host, 10), HOUR) for index in range(6)]
         scheduler = host.scheduler(max_concurrency=2)
@@ -1059,7 +1059,7 @@ async def test_an_interrupted_run_takes_its_place_in_the_queue() -> None:
 
 @pytest.mark.parametrize("limit", [1, 2, 3])
 async def test_nobody_is_overtaken_by_a_task_that_is_owed_for_less(limit: int) -> None:
-    """SPEC 3.10: more is due than slots can serve: at every start, nobody who waits has been owed for longer."""
+    """SPEC 3.10: more is due than slots can serve: at every start, no waiting task has been owed for longer."""
     async with SimulatedHost("2024-06-01T12:00", "UTC") as host:
         names = [f"task {index}" for index in range(7)]
         await host.scheduler(max_concurrency=limit).initialize(
@@ -1455,7 +1455,7 @@ def test_a_keyboard_interrupt_is_recorded_and_then_raised_out_of_the_loop(
 
 
 def test_a_keyboard_interrupt_after_the_time_limit_is_one_all_the_same(path: Path) -> None:
-    """SPEC 3.11: whoever pressed the key wants out, whatever else went wrong."""
+    """SPEC 3.11: the user who pressed the key wants out, whatever else went wrong."""
 
     begun = asyncio.Event()
 
@@ -1587,7 +1587,7 @@ def test_a_loop_that_is_torn_down_right_after_initialize_releases_the_store(path
 
 
 def test_a_loop_that_is_torn_down_while_stop_waits_records_nothing_and_releases_the_store(path: Path) -> None:
-    """SPEC 3.11: a second Ctrl-C: whoever waited for the run is gone, and the run has no outcome."""
+    """SPEC 3.11: a second Ctrl-C: what waited for the run is gone, and the run has no outcome."""
     hold = threading.Event()
 
     async def main() -> None:

@@ -400,7 +400,7 @@ async def test_the_same_registrations_again_change_nothing(host: SimulatedHost, 
 
 
 async def test_the_newest_callbacks_are_used_from_the_next_start_on(host: SimulatedHost, work: Workload) -> None:
-    """SPEC 4.2: … except that the newest callbacks are used from the next start on, also by a retry."""
+    """SPEC 4.2: … except that the newest callbacks are used from the next start on, even by a retry."""
     scheduler = host.scheduler()
     delay = timedelta(seconds=20)
     await scheduler.initialize(
@@ -449,7 +449,7 @@ async def test_the_newest_callback_may_be_of_the_other_kind(host: SimulatedHost,
 async def test_stop_waits_for_an_initialize_in_progress_and_nothing_of_it_starts(
     host: SimulatedHost, work: Workload, store: Path
 ) -> None:
-    """SPEC 4.3: stop waits for an `initialize` in progress; nothing starts, also when the overtaken one completes."""
+    """SPEC 4.3: stop waits for an `initialize` in progress; nothing starts, even when the overtaken one completes."""
     scheduler = host.scheduler()
     coming = begin(scheduler.initialize([work.task("due now")]))
     await rounds(1)
@@ -950,7 +950,7 @@ async def test_an_empty_list_orphans_what_is_stored_and_the_scheduler_is_running
     assert polls == []
     assert len(work.begun) == begun
     assert sequence(host, PollingStarted, PollingStopped) == ["PollingStarted", "PollingStopped"]
-    # It is running: this is a re-initialisation, and nobody else may have the store.
+    # It is running: this is a re-initialisation, and no other scheduler may have the store.
     with pytest.raises(duly.StoreLockedError):
         await host.scheduler().initialize([])
     await scheduler.initialize([work.task("c")])
@@ -1152,7 +1152,7 @@ async def test_a_reinitialisation_that_fails_beside_a_write_that_succeeds_is_not
 async def test_retries_and_due_minutes_of_a_long_fault_are_owed_after_it(
     host: SimulatedHost, work: Workload, store: Path
 ) -> None:
-    """SPEC 4.6: nothing owed is forgotten, also when the process dies in the fault."""
+    """SPEC 4.6: nothing owed is forgotten, even when the process dies during the fault."""
     scheduler = host.scheduler()
     registrations = [
         work.task("retrying", "0 12 * * *", fails=[True], delay=timedelta(seconds=40)),
@@ -1173,7 +1173,7 @@ async def test_retries_and_due_minutes_of_a_long_fault_are_owed_after_it(
 
 
 async def test_time_limits_hold_while_the_store_is_faulty(host: SimulatedHost, work: Workload) -> None:
-    """SPEC 4.6, 3.10: a start that cannot be stored keeps nobody from cancelling a run whose time is up."""
+    """SPEC 4.6, 3.10: a start that cannot be stored does not keep a run whose time is up from being cancelled."""
     scheduler = host.scheduler(run_timeout=timedelta(seconds=60))
     cancelled: list[str] = []
 

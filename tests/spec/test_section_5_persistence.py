@@ -348,7 +348,7 @@ async def test_orphaning_says_when_the_task_last_ran_who_wrote_it_and_what_it_dr
 
 
 async def test_orphaned_tasks_stay_readable_in_history(host: SimulatedHost, work: Workload, store: Path) -> None:
-    """SPEC 5.1, 003: removed from the tasks, not from the memory: also after restarts, also under a name reused."""
+    """SPEC 5.1, 003: removed from the tasks, not from memory: even after restarts, even under a reused name."""
     scheduler = host.scheduler()
     await scheduler.initialize([work.task("a", "0 12 * * *"), work.task("b", "0 12 * * *", fails=True)])
     await host.advance(seconds=1)
@@ -754,7 +754,7 @@ async def test_every_record_names_the_scheduler_that_last_wrote_it(
 async def test_a_preserved_record_is_not_rewritten_by_initialize(
     host: SimulatedHost, work: Workload, store: Path, crashed: bool
 ) -> None:
-    """SPEC 5.4: whatever state it is in, and whoever initialises: the rows are the same before and after."""
+    """SPEC 5.4: whatever state it is in, whichever scheduler initialises: the rows are the same before and after."""
     registrations = [
         work.task("idle", NEVER_TODAY),
         work.task("done", "0 12 * * *"),
@@ -821,7 +821,7 @@ async def test_a_bad_record_keeps_the_scheduler_from_starting_and_the_store_as_i
     begun = len(work.begun)
     await host.advance(days=1)
     assert len(work.begun) == begun
-    with pytest.raises(error):  # nothing holds the store, and nothing has mended it
+    with pytest.raises(error):  # nothing holds the store, and nothing has fixed it
         await host.scheduler().initialize([])
 
 
@@ -894,7 +894,7 @@ async def test_refuse_raises_the_difference_and_changes_nothing(
 async def test_refuse_takes_the_same_set_in_any_order_and_an_empty_store_as_a_first_start_up(
     host: SimulatedHost, work: Workload, store: Path
 ) -> None:
-    """SPEC 5.6: an empty store is a first start-up; the same set is no mismatch, whatever its order and callbacks."""
+    """SPEC 5.6: an empty store is a first start-up; the same set is not a mismatch, whatever its order or callbacks."""
     tasks = [work.task("a", HOURLY), work.task("b", MINUTELY)]
     scheduler = host.scheduler(on_mismatch="refuse")
     await scheduler.initialize([])  # empty, and stays so

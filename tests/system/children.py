@@ -1,4 +1,4 @@
-"""Programs that tests run as processes of their own, and the hand that starts, hears and ends them.
+"""Programs that tests run as processes of their own, and `Child`, which starts, reads and ends them.
 
 Run as a module, this is such a program: `python -m tests.system.children NAME STORE`. It speaks in lines: a word,
 then JSON. What it hears on standard input tells it to go on.
@@ -28,7 +28,7 @@ from tests.programs import ROOT, environment
 from tests.system.clocks import LongMinute
 
 PATIENCE_SECONDS = 60.0
-"""How long a test waits for a line before it calls that a failure; only a hang comes near it."""
+"""How long a test waits for a line; only a hang comes near it, or a machine without compute."""
 
 MINUTELY = "* * * * *"
 NEVER_TODAY = "0 0 1 1 *"

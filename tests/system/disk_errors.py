@@ -48,7 +48,7 @@ class BrokenDisk:
     healed: bool = False
 
     def heal(self) -> None:
-        """A fault that lasts has been mended, if it has shown itself."""
+        """Fix a lasting fault, once it has shown itself."""
         self.healed |= self.persistent and bool(self.failed)
 
     def hook(self, operation: str, file: str) -> None:

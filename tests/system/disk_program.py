@@ -1,8 +1,7 @@
 """A scheduler as a process of its own on a disk that misbehaves: full, failing, slow; it says what it sees, in lines.
 
 Run as a module: `python -m tests.system.disk_program STORE RUNS SECONDS`. Its clock runs 60 times faster; it lives
-until so many runs are on record, for so many seconds, or until SIGTERM, then stops. It exits with 0: how it went is in
-its words.
+until RUNS are on record, SECONDS have passed, or SIGTERM, then stops. It exits with 0: how it went is in its words.
 """
 
 import asyncio
@@ -114,7 +113,7 @@ def lived(store: Path, runs: int, seconds: float, *wrapper: str) -> "subprocess.
 
 
 def run(store: Path, runs: int, seconds: float, *wrapper: str) -> list[list[Any]]:
-    """The same to a good end; returns what it said."""
+    """Let it run to an exit code of 0; returns what it said."""
     finished = lived(store, runs, seconds, *wrapper)
     assert finished.returncode == 0, finished.stderr.decode()[-2000:]
     return [json.loads(line) for line in finished.stdout.splitlines()]

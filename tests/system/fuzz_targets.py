@@ -28,7 +28,7 @@ from duly.formal.trace import encode
 
 MOMENT: Final = datetime(2024, 2, 28, 23, 59, tzinfo=UTC)
 ERROR_CHARACTERS_MAX: Final = 2000
-"""An error is no place for a megabyte of somebody's text."""
+"""An error message does not repeat a megabyte of its input."""
 
 FIELD_NAMES: Final = {"minute", "hour", "day", "month", "weekday"}
 FIRST_INSTANT: Final = -62_135_596_800 * MICROSECONDS

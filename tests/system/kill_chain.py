@@ -1,4 +1,4 @@
-"""One program that is killed again and again, and what its witness, store and trace must say after each death."""
+"""One program that is killed again and again, and what its witness, store and trace must show after each kill."""
 
 import asyncio
 import contextlib
@@ -28,18 +28,18 @@ from tests.system.kill_program import MAX_CONCURRENCY, SPEED
 NOON = 1_718_452_800_000_000  # 2024-06-15T12:00:00Z
 PATIENCE_SECONDS = 120.0
 POLLS_MIN = 60
-"""Within so many polls of its last life everything has begun that was owed at its beginning."""
+"""After this many polls of the last process, everything that was owed when it started must have begun."""
 
 
 class Starter(Protocol):
-    """Who starts, ends and looks after programs."""
+    """Starts and ends programs, and reports how they ended."""
 
     def order(self, verb: str, /, *arguments: Any) -> Any:
         """Have something done, and hear what came of it."""
         ...
 
 
-class Nursery:
+class ForkServer:
     """A process that has imported everything, and forks programs from there."""
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class Nursery:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
-        self.born: list[int] = []
+        self.started: list[int] = []
         assert self._process.stdout is not None
         assert self._process.stdout.readline() == b"ready\n"
 
@@ -62,10 +62,10 @@ class Nursery:
         self._process.stdin.flush()
         answer = json.loads(self._process.stdout.readline())
         if verb == "start":
-            self.born.append(answer)
+            self.started.append(answer)
         return answer
 
-    def __enter__(self) -> "Nursery":
+    def __enter__(self) -> "ForkServer":
         return self
 
     def __exit__(
@@ -79,12 +79,12 @@ class Nursery:
 
 
 class Chain:
-    """The lives of one program."""
+    """One program, from its first process to its last."""
 
-    def __init__(self, nursery: Starter, folder: Path, seed: int, *, forgetful: bool = False) -> None:
+    def __init__(self, starter: Starter, folder: Path, seed: int, *, forgetful: bool = False) -> None:
         folder.mkdir()
         self._forgetful = forgetful
-        self._nursery = nursery
+        self._starter = starter
         self._random = random.Random(seed)
         self.store, self._witness_file = folder / "state.db", folder / "witness"
         self._wall = NOON + self._random.randrange(86_400) * 1_000_000
@@ -101,22 +101,22 @@ class Chain:
         for cycle in range(cycles):
             if cycle and time.monotonic() > until:
                 break
-            status = await self._end_of(await self._doomed())
+            status = await self._end_of(await self._start_to_be_killed())
             assert status == -signal.SIGKILL, self._complaints(status)
             self.counts["cycles"] += 1
             self.examine()
-            # The clock goes on while nobody lives: mostly not at all, sometimes for minutes, hours or days.
+            # The clock goes on between two processes: mostly not at all, sometimes for minutes, hours or days.
             away = self._random.choice([0, 0, 0, self._random.uniform(60, 900), self._random.uniform(3_600, 259_200)])
             self._wall += int(away * 1_000_000)
         await self._finish()
 
-    async def _doomed(self) -> int:
-        """A life that ends in a moment: on its way through initialize(), or at some time after that."""
+    async def _start_to_be_killed(self) -> int:
+        """Start a process that will be killed in a moment: during initialize(), or some time after it."""
         child = self._start()
         longest = self._random.choice([None, 0.2, 0.8])
         if longest is not None:
             await self._initialised(child)
-        self._nursery.order("doom", child, self._random.uniform(0, longest or 0.08))
+        self._starter.order("kill in", child, self._random.uniform(0, longest or 0.08))
         return child
 
     async def _initialised(self, child: int) -> None:
@@ -129,11 +129,11 @@ class Chain:
     def _start(self) -> int:
         self._boot += 1
         place, when = (str(self.store), str(self._witness_file)), (self._boot, self._wall, self._origin)
-        return int(self._nursery.order("start", *place, *when, self._forgetful))
+        return int(self._starter.order("start", *place, *when, self._forgetful))
 
     async def _end_of(self, child: int) -> int:
         give_up_at = time.monotonic() + PATIENCE_SECONDS
-        while (status := self._nursery.order("wait", child)) is None:
+        while (status := self._starter.order("wait", child)) is None:
             if time.monotonic() > give_up_at:
                 raise NotInTimeError(f"process {child} does not end")
             await asyncio.sleep(0.01)
@@ -143,7 +143,7 @@ class Chain:
         return f"it ended by itself with {status}: {Path(f'{self._witness_file}.errors').read_text()}"
 
     async def _finish(self) -> None:
-        """A last life, until all that was owed at its beginning has begun; then a clean stop."""
+        """Start it a last time, until all that was owed at its start has begun; then stop it cleanly."""
         child = self._start()
         owed = self._owed_at_the_start()
         await self._initialised(child)
@@ -152,7 +152,7 @@ class Chain:
             if time.monotonic() > give_up_at:
                 await self._give_up(child, owed - self.witness.begun_in(self._boot))
             await asyncio.sleep(0.05)
-        self._nursery.order("terminate", child)
+        self._starter.order("terminate", child)
         status = await self._end_of(child)
         assert status == 0, self._complaints(status)
         self.examine()
@@ -169,8 +169,8 @@ class Chain:
         self.counts["stretches"] += fold.stretches
 
     async def _give_up(self, child: int, missing: set[str]) -> NoReturn:
-        """End a life in which something that was owed has not begun, and say whose fault that is."""
-        self._nursery.order("doom", child, 0)
+        """Kill a process in which something that was owed has not begun, and decide whether that is a wrong fact."""
+        self._starter.order("kill in", child, 0)
         await self._end_of(child)
         self.examine()
         polls = sum(row[0] == "WK" for row in self._trace[self._trace.index(self._last_boot()) :])
@@ -188,7 +188,7 @@ class Chain:
         return set(ahead.owing(now))
 
     def examine(self) -> None:
-        """Hold witness, store, trace and checker against each other, while nobody lives."""
+        """Compare witness, store, trace and checker, while no process is running."""
         self.witness.read()
         if not self.store.exists() or not self.store.stat().st_size:
             assert self.witness.boot == 0

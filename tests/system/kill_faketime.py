@@ -1,4 +1,4 @@
-"""The killed program on the host's own clock, which libfaketime makes 60 times faster: no seam of duly's is used."""
+"""The killed program on the host's own clock, which libfaketime makes 60 times faster, without a clock of the tests."""
 
 import subprocess
 import sys
@@ -17,8 +17,8 @@ def library() -> Path | None:
     return next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), None)
 
 
-class FakedNursery:
-    """Takes the orders of a `Nursery`, and starts an interpreter under libfaketime for each program."""
+class FakedTimeStarter:
+    """Takes the orders of a `ForkServer`, and starts an interpreter under libfaketime for each program."""
 
     def __init__(self, preload: Path) -> None:
         self._preload = preload
@@ -29,7 +29,7 @@ class FakedNursery:
         if verb == "start":
             return self._start(*arguments)
         process, deadline = self._children[arguments[0]]
-        if verb == "doom":
+        if verb == "kill in":
             self._children[process.pid] = (process, time.monotonic() + arguments[1])
             return None
         if verb == "terminate":

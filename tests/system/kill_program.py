@@ -1,6 +1,6 @@
-"""The program that is killed: a dozen tasks of every temper, whose callbacks leave their own witness.
+"""The program that is killed: a dozen tasks of different kinds, whose callbacks write a witness file of their own.
 
-Run as a module it is a nursery: it forks such programs on demand, so that a start costs a fork and not an
+Run as a module it is a fork server: it forks such programs on demand, so that a start costs a fork instead of an
 interpreter. With arguments it is one such program, on the host's own clock.
 """
 
@@ -115,8 +115,8 @@ class Witness:
 
 
 async def live(store: str | SqliteStore, witness: str, boot: int, clock: duly.Clock, speed: float) -> None:
-    """Run the dozen until SIGTERM, or a death without one."""
-    logging.getLogger("duly").setLevel(logging.CRITICAL)  # failures are part of the play
+    """Run the dozen until SIGTERM, or until it is killed."""
+    logging.getLogger("duly").setLevel(logging.CRITICAL)  # failures are part of the test
     terminated = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, terminated.set)
     seen = Witness(witness, boot, clock.now)
@@ -131,7 +131,7 @@ async def live(store: str | SqliteStore, witness: str, boot: int, clock: duly.Cl
 
 
 class ForgetfulStore(SqliteStore):
-    """Says that a batch is durable one batch too early: whoever judges the killed program must notice."""
+    """Reports a batch as durable one batch too early: the checks of the killed program must notice."""
 
     _held: tuple[Any, ...] | None = None
 
@@ -141,10 +141,10 @@ class ForgetfulStore(SqliteStore):
         return await super().write(*before) if before is not None else ()
 
 
-# --- the nursery -----------------------------------------------------------------------------------------------------
+# --- the fork server -------------------------------------------------------------------------------------------------
 
 
-def _bear(store: str, witness: str, boot: int, wall: int, origin: float, forgetful: bool) -> int:
+def _fork(store: str, witness: str, boot: int, wall: int, origin: float, forgetful: bool) -> int:
     assert threading.active_count() == 1, "only a process of one thread forks cleanly"
     child = os.fork()
     if child:
@@ -165,8 +165,8 @@ def _bear(store: str, witness: str, boot: int, wall: int, origin: float, forgetf
         os._exit(code)
 
 
-class _Nurse:
-    """Bears programs, kills each when its time has come, and tells how they ended."""
+class _ForkServer:
+    """Forks programs, kills each at its deadline, and reports how they ended."""
 
     def __init__(self) -> None:
         self._living: set[int] = set()
@@ -176,10 +176,10 @@ class _Nurse:
     def obey(self, verb: str, *arguments: Any) -> Any:
         """Carry out an order."""
         if verb == "start":
-            self._living.add(child := _bear(*arguments))
+            self._living.add(child := _fork(*arguments))
             return child
         child = arguments[0]
-        if verb == "doom":
+        if verb == "kill in":
             self._deadlines[child] = time.monotonic() + arguments[1]
             return None
         if verb == "terminate":
@@ -192,7 +192,7 @@ class _Nurse:
             self._ended[child] = os.waitstatus_to_exitcode(status)
         return self._ended.pop(child, None)
 
-    def kill_those_whose_time_has_come(self) -> float | None:
+    def kill_at_deadlines(self) -> float | None:
         """Returns the seconds until the next one's."""
         now = time.monotonic()
         for child, deadline in list(self._deadlines.items()):
@@ -202,7 +202,7 @@ class _Nurse:
         return max(0.0, min(self._deadlines.values()) - now) if self._deadlines else None
 
     def kill_all(self) -> None:
-        """Nobody asks about them any more: a test that failed has left them alone."""
+        """End the programs of a test that failed and will not ask about them."""
         for child in list(self._living):
             self._kill(child)
 
@@ -213,27 +213,27 @@ class _Nurse:
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def nurse() -> None:
+def serve() -> None:
     """Carry out orders, one JSON line each, until there are no more."""
-    nurse = _Nurse()
+    server = _ForkServer()
     os.write(1, b"ready\n")
     heard = b""
     while True:
-        if not select.select([0], [], [], nurse.kill_those_whose_time_has_come())[0]:
+        if not select.select([0], [], [], server.kill_at_deadlines())[0]:
             continue
         piece = os.read(0, 65536)
         if not piece:
-            nurse.kill_all()
+            server.kill_all()
             return
         heard += piece
         while b"\n" in heard:
             line, heard = heard.split(b"\n", 1)
-            os.write(1, (json.dumps(nurse.obey(*json.loads(line))) + "\n").encode())
+            os.write(1, (json.dumps(server.obey(*json.loads(line))) + "\n").encode())
 
 
 if __name__ == "__main__":
     if len(sys.argv) == 1:
-        nurse()
+        serve()
     else:
         _store, _witness, _boot = sys.argv[1:]
         asyncio.run(live(_store, _witness, int(_boot), SystemClock(), 1))

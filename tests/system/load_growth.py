@@ -1,7 +1,7 @@
 """Many runs in one life, and what the process has in use every so often: it must not grow (SPEC 5, bounded history).
 
 Run as a module: `python -m tests.system.load_growth STORE RUNS SAMPLES SECONDS`. Tasks on the loop and in threads, some
-of them failing, on a clock so fast that there is always something due; a line of JSON a sample.
+of them failing, on a clock so fast that there is always something due; one line of JSON per sample.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ NOON: Final = 1_748_865_600_000_000
 
 @dataclasses.dataclass(frozen=True)
 class Sample:
-    """What is in use after so many runs."""
+    """What the process has in use after a number of runs."""
 
     runs: int
     resident_bytes: int
@@ -67,7 +67,7 @@ def _rows(store: Path) -> int:
 
 
 async def live(store: Path, runs: int, samples: int, seconds: float, tell: Callable[[Sample], None]) -> None:
-    """Run tasks until there were so many runs, with so many samples on the way; then on until the time is over, too."""
+    """Run tasks until there were `runs`, with `samples` on the way; then go on until `seconds` have passed as well."""
     until = time.monotonic() + seconds
     done = 0
     reached = asyncio.Event()

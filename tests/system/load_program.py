@@ -154,7 +154,7 @@ async def bad_manners(store: str, witness: Witness) -> None:
 
 
 async def late_by_a_blocked_loop(store: str, witness: Witness) -> None:
-    """A callback blocks the loop across the next due minute of another task: its start is late, and that is told."""
+    """A callback blocks the loop across the next due minute of another task: its late start is reported."""
     delayed = asyncio.Event()
 
     def heard(event: Event) -> None:

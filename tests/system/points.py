@@ -57,7 +57,7 @@ class Ground:
 
 
 def prepare(folder: Path, *, used: bool) -> Ground:
-    """A template, and one life on it that nobody disturbs, to see what it does."""
+    """A template, and one undisturbed run on it, to see which calls it makes."""
     require("strace", "apt-get install strace")
     template = folder / "template"
     template.mkdir()

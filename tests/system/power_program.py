@@ -99,7 +99,7 @@ _TEXT = re.compile(r'(?:\\x[0-9a-f]{2})+|(?<=")(?=")')
 
 
 def record_process(folder: Path, synchronous: str, seconds: float) -> list[Step]:
-    """The dozen of the killed program, under strace, for so many seconds; then a stop."""
+    """The dozen tasks of the killed program, under strace, for `seconds`; then a stop."""
     log, witness = folder / "strace", folder / "witness"
     store = folder / "state.db"
     command = ["strace", "-f", "-y", "-xx", "-s", "70000", "--seccomp-bpf", "-e", f"trace={_CALLS}", "-o", str(log)]

@@ -2,7 +2,7 @@
 
 COUNTS is the file that DULY_RELIABILITY named while they ran, JUNIT what pytest's --junitxml wrote. Only what stands
 between the two markers of the page is replaced. Exits with 1 if a test failed: the page says so, too. A run that left
-out a suite or a kind of fault is no report, and changes nothing.
+out a suite or a kind of fault is not a report, and changes nothing.
 """
 
 import json

@@ -23,7 +23,7 @@ def quiet(caplog: pytest.LogCaptureFixture) -> None:
 @pytest.mark.parametrize(
     ("persistent", "full"),
     [(False, False), (True, False), (True, True)],
-    ids=["once", "until it is mended", "full until there is room"],
+    ids=["once", "until it is fixed", "full until there is room"],
 )
 def test_an_error_at_every_single_operation_is_typed_or_reported_and_nothing_is_lost(
     monkeypatch: pytest.MonkeyPatch, persistent: bool, full: bool, part: int

@@ -137,7 +137,7 @@ async def test_a_wal_that_is_removed_loses_nothing(host: SimulatedHost, work: Wo
 async def test_a_lock_file_that_is_removed_is_taken_anew_so_a_second_scheduler_stays_out(
     host: SimulatedHost, work: Workload, store: Path
 ) -> None:
-    """SPEC 5.7: two live schedulers never share a store, also after a careless clean-up."""
+    """SPEC 5.7: two live schedulers never share a store, even after a careless clean-up."""
     scheduler = await running(host, work)
     os.unlink(f"{store}.lock")
     await host.advance(minutes=1)
@@ -152,7 +152,7 @@ async def test_a_lock_file_that_is_removed_is_taken_anew_so_a_second_scheduler_s
 async def test_a_scheduler_whose_lock_was_removed_and_taken_by_another_writes_nothing_more(
     host: SimulatedHost, work: Workload, store: Path
 ) -> None:
-    """SPEC 5.7: whoever comes second by then has the store; the first one reports that, and leaves it alone."""
+    """SPEC 5.7: the second scheduler has the store by then; the first one reports that, and leaves it alone."""
     first = await running(host, work)
     os.unlink(f"{store}.lock")
     second = duly.Scheduler(store, trace=True)
@@ -178,7 +178,7 @@ async def _nothing() -> None:
 async def test_a_file_cut_short_under_the_scheduler_is_survived_or_refused_in_our_words(
     host: SimulatedHost, work: Workload, store: Path, share: float, folded: bool
 ) -> None:
-    """SPEC 4.6, 5.5: nobody can undo that, but the loop lives, and the next start is sound or refused as damaged."""
+    """SPEC 4.6, 5.5: that cannot be undone, but the loop goes on, and the next start is sound or refused as damaged."""
     scheduler = await running(host, work)
     if folded:
         await stop(host, scheduler)

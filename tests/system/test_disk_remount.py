@@ -24,7 +24,7 @@ _MOUNT = 'mount -t ext4 -o loop,errors=remount-ro "$1" "$2" && shift 2 && exec "
 
 
 class Disk:
-    """A file system of its own in a file; whoever lives on it has it mounted, and nobody else."""
+    """A file system in a file, mounted only for the processes that are started with it."""
 
     def __init__(self, folder: Path) -> None:
         self.image, self.place = folder / "image", folder / "place"
@@ -66,7 +66,7 @@ def disk(tmp_path: Path) -> Disk:
 def test_a_file_system_that_turns_read_only_in_the_middle_is_reported_and_loses_nothing(
     disk: Disk, tmp_path: Path
 ) -> None:
-    """SPEC 3.9, 4.3, 4.6: the loop lives, nothing more is told to be durable, and all that was is there."""
+    """SPEC 3.9, 4.3, 4.6: the loop goes on, nothing more is reported as durable, and all that was is there."""
     store = disk.place / "state.db"
     said = _live_until_it_turns(disk, store)
     turned = words(said).index("TaskRunFailed") + 1

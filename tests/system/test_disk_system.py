@@ -276,7 +276,7 @@ def _holding(store: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 @pytest.mark.system
 def test_a_dead_holders_store_is_free_although_its_process_number_lives_again(store: Path) -> None:
-    """SPEC 5.7: the very number, given by the kernel to a stranger, keeps nobody out; a living holder does."""
+    """SPEC 5.7: the same number, given to another process, does not hold the store; a live holder does."""
     with Child("hold", store) as holder:
         number = holder.hear("holding")
         with Child("attempt", store) as second:

@@ -99,7 +99,7 @@ def test_one_scheduler_object_lives_in_one_event_loop_after_the_other(run: Run, 
 
 
 async def test_a_scheduler_that_runs_on_one_loop_says_so_on_another(store: Path) -> None:
-    """Two event loops in two threads: the second is told to call where the scheduler lives, and nothing breaks."""
+    """Two event loops in two threads: a call on the second raises, names the reason, and breaks nothing."""
     scheduler = scheduler_on(store)
     await scheduler.initialize([("a", NEVER_TODAY, nothing, DELAY)])
 
@@ -206,7 +206,7 @@ def test_a_loop_torn_down_without_stop_releases_the_store_and_its_runs_are_inter
 
 
 def test_a_loop_torn_down_while_stop_waits_releases_the_store_all_the_same(run: Run, store: Path) -> None:
-    """SPEC 3.11: a second Ctrl-C, say: whoever comes next finds the store free, and the run interrupted."""
+    """SPEC 3.11: as a second Ctrl-C does: the next scheduler finds the store free, and the run interrupted."""
     events: list[Event] = []
 
     async def impatient() -> None:

@@ -61,7 +61,7 @@ def test_every_kept_case_keeps_the_promises(name: str) -> None:
 @pytest.mark.soak
 @pytest.mark.parametrize("name", TARGETS)
 def test_readers_of_foreign_bytes_for_as_long_as_there_is_time(name: str, tmp_path: Path) -> None:
-    """The same with dice, for DULY_SOAK_MINUTES; a case that breaks a promise is printed, to be kept."""
+    """With a random seed, for DULY_SOAK_MINUTES; a case that breaks a promise is printed, to be kept."""
     require("atheris", "make .venv/.dev-ready; it has builds for Linux on x86-64 only")
     seconds = math.ceil(soak_seconds())  # in whole ones, and none at all would be for ever
     cases = fuzz(name, tmp_path, f"-max_total_time={seconds}")

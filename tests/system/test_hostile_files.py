@@ -52,7 +52,7 @@ async def _store_at(path: Path) -> None:
 
 @pytest.mark.parametrize("umask", ["0000", "0022", "0077"])
 def test_what_duly_creates_is_private_whatever_the_umask(tmp_path: Path, umask: str) -> None:
-    """Store, log, index and lock are for their owner alone: names and errors of tasks are nobody else's business."""
+    """Store, log, index and lock are for their owner alone: names and errors of tasks are private."""
     said = subprocess.run(
         [sys.executable, "-c", UNDER_AN_OPEN_UMASK, str(tmp_path / "store.db"), umask],
         env=environment(),
@@ -77,7 +77,7 @@ def test_what_duly_creates_is_private_whatever_the_umask(tmp_path: Path, umask: 
 async def test_a_store_that_brings_code_of_its_own_is_refused_untouched(
     tmp_path: Path, kind: str, statement: str
 ) -> None:
-    """A prepared file is data or nothing: triggers and views would act in the name of who opens it (SPEC 5.5)."""
+    """A prepared file is data or nothing: triggers and views would act with the rights of its user (SPEC 5.5)."""
     store = tmp_path / "store.db"
     await _store_at(store)
     change(store, statement)
@@ -122,7 +122,7 @@ def test_a_target_in_the_hands_of_others_is_used_with_a_warning(tmp_path: Path) 
 
 @pytest.mark.parametrize("how", ["of another user", "that everybody may write"])
 def test_a_store_in_the_hands_of_others_is_used_with_a_warning(tmp_path: Path, how: str) -> None:
-    """Decided in SECURITY.md: the same for a store, by whoever runs a scheduler on it; its mode stays as it is."""
+    """Decided in SECURITY.md: `duly run` warns about a store as well; its mode stays as it is."""
     (tmp_path / "tasks.py").write_text(TARGET)
     store = tmp_path / "store.db"
     asyncio.run(_store_at(store))
@@ -148,7 +148,7 @@ def test_a_store_in_the_hands_of_others_is_used_with_a_warning(tmp_path: Path, h
 def test_a_file_is_in_good_hands_if_its_owner_is_who_asks_or_root(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the warnings rest on, for every user: also where nobody may give files away."""
+    """What the warnings rest on, tested without the right to give files away."""
     file = tmp_path / "file"
     file.touch(0o600)
     assert reason_for_distrust(file) is None

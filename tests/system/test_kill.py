@@ -1,4 +1,4 @@
-"""`kill -9`: a program with a dozen tasks dies at random instants, and nothing but the last moment is lost."""
+"""`kill -9`: a program with a dozen tasks is killed at random instants, and nothing but the last moment is lost."""
 
 import asyncio
 import json
@@ -16,8 +16,8 @@ import pytest
 from tests.compute import NotInTimeError
 from tests.conftest import require, soak_seconds
 from tests.programs import environment
-from tests.system.kill_chain import Chain, Nursery, Starter
-from tests.system.kill_faketime import FakedNursery, library
+from tests.system.kill_chain import Chain, ForkServer, Starter
+from tests.system.kill_faketime import FakedTimeStarter, library
 from tests.system.record import record
 
 SIDE_BY_SIDE = 10
@@ -25,16 +25,16 @@ CYCLES = 10
 
 
 @pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    with Nursery() as nursery:
-        yield nursery
+def starter() -> Iterator[ForkServer]:
+    with ForkServer() as starter:
+        yield starter
 
 
-def lives_of(nursery: Starter, folder: Path, seeds: range, cycles: int, *, until: float = math.inf) -> Counter[str]:
-    """Programs side by side, each killed so many times, and not again after `until`; they mostly wait."""
+def lives_of(starter: Starter, folder: Path, seeds: range, cycles: int, *, until: float = math.inf) -> Counter[str]:
+    """Run programs side by side, each killed `cycles` times, and not again after `until`; they mostly wait."""
 
     async def all_of_them() -> list[Chain]:
-        chains = [Chain(nursery, folder / str(seed), seed) for seed in seeds]
+        chains = [Chain(starter, folder / str(seed), seed) for seed in seeds]
         await asyncio.gather(*(chain.run(cycles, until=until) for chain in chains))
         return chains
 
@@ -58,14 +58,14 @@ def verify(store: Path) -> None:
 @pytest.mark.chaos
 @pytest.mark.parametrize("part", range(5))
 def test_killed_at_random_instants_nothing_durable_is_lost_and_nothing_runs_twice(
-    nursery: Nursery, tmp_path: Path, part: int
+    starter: ForkServer, tmp_path: Path, part: int
 ) -> None:
     """SPEC 3.2, 3.7, 3.9, S1, S2: the witness, the store, the trace and the checker agree after every death.
 
     Five hundred deaths in all five parts. No run overlaps another of its task, every stretch of missed minutes is
     served by one start, every interrupted run is restarted once and, from the second in a row on, after its wait.
     """
-    counts = lives_of(nursery, tmp_path, range(part * SIDE_BY_SIDE, (part + 1) * SIDE_BY_SIDE), CYCLES)
+    counts = lives_of(starter, tmp_path, range(part * SIDE_BY_SIDE, (part + 1) * SIDE_BY_SIDE), CYCLES)
     record("kill", **counts)
     assert counts["cycles"] == SIDE_BY_SIDE * CYCLES
     if any(counts[what] <= SIDE_BY_SIDE for what in ("interrupted", "resumed", "stretches")):
@@ -74,15 +74,15 @@ def test_killed_at_random_instants_nothing_durable_is_lost_and_nothing_runs_twic
 
 @pytest.mark.chaos
 def test_killed_on_a_clock_that_libfaketime_makes_fast_it_keeps_its_promises_all_the_same(tmp_path: Path) -> None:
-    """The same on the host's own clock and in interpreters of their own: what the seam promises, the system does."""
+    """On the host's own clock, without the clock protocol, and in a new interpreter for each start."""
     require("faketime", "apt-get install faketime")
     preload = library()
     assert preload is not None, "faketime is there, and its library is not"
-    nursery = FakedNursery(preload)
+    starter = FakedTimeStarter(preload)
     try:
-        counts = lives_of(nursery, tmp_path, range(1000, 1003), 4)
+        counts = lives_of(starter, tmp_path, range(1000, 1003), 4)
     finally:
-        nursery.close()
+        starter.close()
     record("kill under libfaketime", **counts)
     assert counts["cycles"] == 12
     if counts["starts"] <= 12:
@@ -90,8 +90,8 @@ def test_killed_on_a_clock_that_libfaketime_makes_fast_it_keeps_its_promises_all
 
 
 @pytest.mark.soak
-def test_killed_for_hours_nothing_durable_is_lost_and_nothing_runs_twice(nursery: Nursery, tmp_path: Path) -> None:
-    """The same, for as long as the soak goes on, with longer lives of each store and other seeds each time.
+def test_killed_for_hours_nothing_durable_is_lost_and_nothing_runs_twice(starter: ForkServer, tmp_path: Path) -> None:
+    """For as long as the soak goes on, with more kills of each program and fresh seeds.
 
     However short that is, each program is killed once.
     """
@@ -102,7 +102,7 @@ def test_killed_for_hours_nothing_durable_is_lost_and_nothing_runs_twice(nursery
     while time.monotonic() < until:
         print("seed", seed)
         folder.mkdir()
-        total += lives_of(nursery, folder, range(seed, seed + SIDE_BY_SIDE), 4 * CYCLES, until=until)
+        total += lives_of(starter, folder, range(seed, seed + SIDE_BY_SIDE), 4 * CYCLES, until=until)
         shutil.rmtree(folder)  # in a night there would be thousands of stores
         seed += SIDE_BY_SIDE
     record("kill (soak)", **total)

@@ -1,4 +1,4 @@
-"""The judges of the killed program notice what they are there for: each of these would go unseen otherwise."""
+"""The checks of the killed program notice what they are there for: each of these would go unnoticed otherwise."""
 
 import asyncio
 import json
@@ -12,20 +12,20 @@ from duly.testing import SimulatedHost
 from tests.spec.workload import Workload
 from tests.stores.helpers import change, everything
 from tests.system.fold import compare, look_into
-from tests.system.kill_chain import Chain, Nursery, Witness
+from tests.system.kill_chain import Chain, ForkServer, Witness
 
 
 @pytest.mark.chaos
 def test_a_store_that_acknowledges_too_early_is_found_out_by_the_witness(tmp_path: Path) -> None:
     """SPEC 3.9: with a store that forgets its last batch when the process dies, some death shows it."""
 
-    async def lives(nursery: Nursery) -> None:
-        chains = [Chain(nursery, tmp_path / str(seed), seed, forgetful=True) for seed in range(4)]
+    async def lives(starter: ForkServer) -> None:
+        chains = [Chain(starter, tmp_path / str(seed), seed, forgetful=True) for seed in range(4)]
         await asyncio.gather(*(chain.run(8) for chain in chains))
 
-    with Nursery() as nursery, pytest.raises(AssertionError, match="on record"):
-        asyncio.run(lives(nursery))
-    for child in nursery.born:  # the other chains were in the middle of a life
+    with ForkServer() as starter, pytest.raises(AssertionError, match="on record"):
+        asyncio.run(lives(starter))
+    for child in starter.started:  # the other chains had a process running
         with pytest.raises(ProcessLookupError):
             os.kill(child, 0)
 

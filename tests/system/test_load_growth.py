@@ -57,7 +57,7 @@ def test_fifty_thousand_runs_leave_nothing_behind(tmp_path: Path) -> None:
 
 @pytest.mark.soak
 def test_a_million_runs_leave_nothing_behind_and_are_plotted(tmp_path: Path) -> None:
-    """The same a million times, however few the minutes of the soak are, and on until they are over.
+    """A million runs, however short the soak is; then more, until it is over.
 
     The picture goes to build/growth.svg.
     """

@@ -1,4 +1,4 @@
-"""SPEC 5.7 among real processes: one live scheduler a store, the second told who it is, the dead one's place free."""
+"""SPEC 5.7 among real processes: one live scheduler per store, whose name a second one reads; a dead one's is free."""
 
 import asyncio
 import contextlib
@@ -26,7 +26,7 @@ def trying(store: Path) -> Iterator[Child]:
 
 
 def holder_of(store: Path) -> int | None:
-    """Who is said to hold the store, asked by trying to have it; None when it is to be had."""
+    """The process that holds the store, found by trying to open it; None if it is free."""
 
     async def attempt() -> int | None:
         scheduler = duly.Scheduler(store)
@@ -137,7 +137,7 @@ def alive(pid: int) -> bool:
 def test_a_process_that_the_holder_forked_does_not_keep_the_store_when_the_holder_dies(
     store: Path, how: str, where: str
 ) -> None:
-    """SPEC 5.7: a dead holder's store is free, also when a process it forked lives on."""
+    """SPEC 5.7: a dead holder's store is free, even when a process it forked is still running."""
     with Child("hold_and_fork", store, how, where) as holder:
         made = holder.hear("forked")
         try:
@@ -173,7 +173,7 @@ def test_a_holder_whose_forked_child_died_still_holds_the_store(store: Path) -> 
     ids=["a living process's number", "another host's", "no holder", "nonsense", "empty"],
 )
 async def test_what_a_lock_file_says_holds_nobody_off(store: Path, text: str) -> None:
-    """SPEC 5.7: free, also when the dead holder's pid was reused: the kernel's lock counts, not the text."""
+    """SPEC 5.7: free, even when the dead holder's pid was reused: the kernel's lock counts, not the text."""
     _write(store, text)
     scheduler = duly.Scheduler(store)
     await scheduler.initialize([("a", NEVER_TODAY, nothing, DELAY)])

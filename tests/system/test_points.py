@@ -59,7 +59,7 @@ def test_a_life_hurt_at_some_of_its_system_calls_loses_nothing(tmp_path: Path, h
 def test_a_life_hurt_at_every_single_one_of_its_system_calls_loses_nothing(
     tmp_path: Path, harm: str, beginning: str
 ) -> None:
-    """The same for every k, in an order of chance: if the time of the soak ends before, the next one tries others.
+    """For every k, in random order: if the time of the soak ends before all are tried, the next soak tries others.
 
     If it does not, all of them are tried again: threads meet in other ways.
     """

@@ -128,7 +128,7 @@ async def test_a_failed_first_initialize_leaves_no_thread_and_no_open_file(store
 
 
 def test_a_process_that_forgets_to_stop_ends_and_its_runs_are_interrupted(store: Path) -> None:
-    """SPEC 3.11: the process still exits without hanging, also with a thread that never returns."""
+    """SPEC 3.11: the process still exits without hanging, even with a thread that never returns."""
     with Child("leave_without_stop", store) as child:
         child.hear("leaving")
         assert child.exit_code() == 0
@@ -193,7 +193,7 @@ def test_callbacks_may_fork(store: Path) -> None:
 
 @pytest.mark.parametrize("existing", [False, True], ids=["the first", "a later one"])
 def test_a_process_killed_in_the_middle_of_initialize_leaves_all_of_it_or_nothing(store: Path, existing: bool) -> None:
-    """SPEC 5.2, 4.5: one transaction, also for SIGKILL; and whatever it left, the next process can use."""
+    """SPEC 5.2, 4.5: one transaction, even under SIGKILL; and the next process can use whatever it left."""
     if existing:
         asyncio.run(_declare(store, "old"))
     with Child("declare_many", store, 20_000) as child:

@@ -1,4 +1,4 @@
-"""What a fast-clock process did, held against an almanac of its own, its trace, and the witness of its callbacks."""
+"""What a process on a fast clock did, compared with an independent calendar, its trace, and its witness file."""
 
 import io
 import sqlite3
@@ -113,7 +113,7 @@ def served_once(starts: Sequence[RS], occurrences: Sequence[int]) -> dict[int, i
 def side_by_side(scenarios: Sequence[Callable[[], T]]) -> list[T]:
     """Scenarios that mostly wait, each with a process of its own, at the same time.
 
-    Of those that fail one is raised, and what is wrong comes before what was only too late.
+    If several fail, a wrong fact is raised before a mere lateness.
     """
     with ThreadPoolExecutor(len(scenarios)) as threads:
         futures = [threads.submit(scenario) for scenario in scenarios]

@@ -40,7 +40,7 @@ PATIENCE_SECONDS: Final = 90.0
 POLLS_MIN: Final = 3
 """A scheduler that woke up this often at instants at which a start was owed, and has none on record, has lost it."""
 
-_TOLD = (ClockJumped, HostZoneChanged, PropertyViolated, StoreFault, TaskInterrupted)
+_REPORTED = (ClockJumped, HostZoneChanged, PropertyViolated, StoreFault, TaskInterrupted)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,7 +97,7 @@ class _Program:
         os.write(self._witness, (json.dumps(facts) + "\n").encode())
 
     def heard(self, event: Event) -> None:
-        if isinstance(event, _TOLD):
+        if isinstance(event, _REPORTED):
             fields = {key: str(value) for key, value in event.fields.items()}
             self.testify("event", event.name, self._clock.now(), fields)
 
@@ -177,7 +177,7 @@ class Process:
         self._stepped = 0.0
         self._heard = b""
         self._errors = Path(f"{setup.witness}.errors")
-        # Not a pipe: nobody reads it meanwhile, and a process that has filled it up stands still.
+        # Not a pipe: it is not read meanwhile, and a process that has filled it stands still.
         with self._errors.open("ab") as errors:
             self._process = subprocess.Popen(
                 [sys.executable, "-u", "-m", "tests.system.time_program", json.dumps(dataclasses.asdict(setup))],
@@ -294,7 +294,7 @@ class Process:
     def wait_for_start(
         self, name: str, where: Callable[[int], bool], *, after: int = 0, count: int = 1, until: int | None = None
     ) -> None:
-        """Wait until so many starts of a task are durable whose instants fit, with numbers in the trace above `after`.
+        """Wait until `count` starts of a task are durable whose instants fit, with numbers in the trace above `after`.
 
         `until` is the reading of its clock from which on there can be no more of them.
         """
@@ -319,7 +319,7 @@ class Process:
         raise NotInTimeError(f"{what}; the witness ends with {testimony[-5:]}")
 
     def wait_for_step(self, seconds: float, *, after: int) -> int:
-        """Wait until it has noticed a step of about so many seconds; returns the number of that row in the trace.
+        """Wait until it has noticed a step of about `seconds`; returns the number of that row in the trace.
 
         The readings of two clocks lie a moment apart, which a fast clock stretches: a fifth of the step is allowed.
         """
@@ -341,7 +341,7 @@ class Process:
 
 
 def no_overlap(testimony: Sequence[Any]) -> dict[str, int]:
-    """Each task's callbacks begin and end in turn; returns those that have begun and not ended, with their numbers."""
+    """Check that each task's callbacks begin and end in turn; returns the runs that have not ended, by task."""
     under_way: dict[str, int] = {}
     for word, *facts in testimony:
         if word == "begin":
