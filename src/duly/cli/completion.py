@@ -1,7 +1,7 @@
 """What a shell completes beside commands, options and choices: names of tasks, zones, and files as TARGET.
 
-Completion answers while somebody types: it opens nothing that is not named already, imports no TARGET, and says nothing
-where it does not know.
+Completion runs while a person types: it opens no store but the one that is named, imports no TARGET, and offers nothing
+instead of failing.
 """
 
 import os
@@ -18,13 +18,13 @@ from duly.errors import DulyError
 from duly.stores import View
 
 _NAMES_MAX: Final = 1_000
-"""Names that are offered: as many as a shell shows without being asked again, several times over."""
+"""The most names that are offered; a shell asks before it shows even fewer."""
 
 _HIGHEST: Final = "\U0010ffff"
 
 
 def complete_task(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The tasks of the store that is named before, or in DULY_STORE; also orphaned ones that history knows."""
+    """The tasks of the store that is named before, or in DULY_STORE, and orphaned ones that history still has."""
     store = ctx.params.get("store") or os.environ.get("DULY_STORE")
     if not store:
         return []
@@ -32,7 +32,7 @@ def complete_task(ctx: click.Context, _: click.Parameter, incomplete: str) -> li
         names = reader_of(Path(store)).read(lambda view: _names(view, incomplete))
     except (DulyError, OSError):
         return []
-    # The protocol with the shell is made of lines.
+    # The shell reads one name per line.
     return [CompletionItem(name) for name in names if name.isprintable()]
 
 
@@ -48,7 +48,7 @@ def _names(view: View, prefix: str) -> Sequence[str]:
 
 
 def complete_target(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """A file; what is a module is for whoever types to know."""
+    """Files; modules are not completed."""
     return [CompletionItem(incomplete, type="file")]
 
 

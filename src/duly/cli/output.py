@@ -1,17 +1,17 @@
-"""Where the command line's output goes, in which form, and with which exit code it ends.
+"""Where the output of a command goes, in which form, and the exit code.
 
 Results go to standard output: for people as text, coloured only on a terminal and never when NO_COLOR is set, or with
-`--json` as one JSON document. Everything that went wrong is one message on standard error, and one of these codes:
+`--json` as one JSON document. A failure is one message on standard error, and one of these codes:
 
 | code | name        | means                                                                                     |
 |------|-------------|-------------------------------------------------------------------------------------------|
 | 0    | OK          | done; healthy; valid                                                                      |
 | 1    | NO          | the answer is no: unhealthy, an invalid expression, a violated property, a refused change |
-| 2    | USAGE       | wrong usage; or `plan --check` found what would be lost                                   |
+| 2    | USAGE       | wrong usage; or `plan --check` found something that would be lost                         |
 | 3    | TARGET      | TARGET cannot be loaded, or a registration in it is wrong                                 |
 | 4    | STORE       | the store is missing, unreadable, foreign, damaged, of a newer version, or cannot be used |
 | 5    | LOCKED      | another scheduler holds the store                                                         |
-| 6    | ABANDONED   | `run` was told twice to stop: running callbacks were left, and are interrupted runs now    |
+| 6    | ABANDONED   | `run` got a second signal to stop: running callbacks were abandoned, as interrupted runs   |
 | 7    | TRACE       | there is no trace to judge, or it is not whole: malformed, cut, edited, reordered, mixed   |
 | 70   | DEFECT      | a defect of duly itself; the traceback shows where                                        |
 | 130  | INTERRUPTED | Ctrl-C, in any command but `run`, where it means a graceful stop                          |
@@ -52,7 +52,7 @@ _SPOOL_BYTES: Final = 1 << 22
 """Output that is kept in memory until it is complete; more goes to a temporary file."""
 
 _PIPE_WIDTH: Final = 1_000
-"""Columns where there is no terminal: tables are as wide as what they hold, and nothing is folded for a program."""
+"""Columns where there is no terminal: tables are as wide as their content, and nothing is folded for a program."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -72,8 +72,8 @@ class Exit(IntEnum):
     INTERRUPTED = 130
 
 
-class Failure(Exception):  # noqa: N818  # it is shown to people, who fail to do something; it is no defect
-    """Ends the command with one message, optionally what to do, and what stands between the two."""
+class Failure(Exception):  # noqa: N818  # not a defect: the command could not do what was asked
+    """Ends the command with one message, lines that belong to it, and a hint."""
 
     def __init__(self, message: str, hint: str | None = None, code: Exit = Exit.USAGE, excerpt: str = "") -> None:
         super().__init__(message)
@@ -90,7 +90,7 @@ def fail(message: str, hint: str | None = None, code: Exit = Exit.USAGE, excerpt
 
 
 def failure_of(error: DulyError, *, about: str = "") -> Failure:
-    """One of duly's own errors as the end of a command; `about` says where it belongs."""
+    """The failure of a command after one of duly's errors; `about` names what it is about."""
     hint = error.details.get("hint")
     text = f"{about}: {error.message}" if about else error.message
     task = error.details.get("taskName")
@@ -117,7 +117,7 @@ def reason_of(fault: OSError) -> str:
     return (fault.strerror or str(fault)).lower()
 
 
-# --- where it goes ---------------------------------------------------------------------------------------------------
+# --- standard output and standard error ------------------------------------------------------------------------------
 
 
 @cache
@@ -133,7 +133,7 @@ def error_console() -> Console:
 
 
 def _console(*, stderr: bool) -> Console:
-    # No markup and no highlighting: what is printed holds names that others chose.
+    # No markup and no highlighting: names of tasks may contain anything.
     terminal = (sys.stderr if stderr else sys.stdout).isatty()
     return Console(
         stderr=stderr,
@@ -141,18 +141,18 @@ def _console(*, stderr: bool) -> Console:
         highlight=False,
         emoji=False,
         width=None if terminal else _PIPE_WIDTH,
-        # NO_COLOR asks for no colour; what is left of a style without it (bold, dim) would still be escape codes.
+        # With NO_COLOR, rich would still write escape codes for bold and dim.
         color_system=None if os.environ.get("NO_COLOR") else "auto",
     )
 
 
 def say(text: str | Text = "", style: str | None = None) -> None:
-    """A line on standard output."""
+    """Print a line on standard output."""
     console().print(text, style=style, soft_wrap=True)
 
 
 def styled(text: str, style: str) -> str:
-    """Text in a style, for `sys.stdout.write`: where very much is written, `say` is too slow."""
+    """Text in a style, for `sys.stdout.write`: `say` is too slow for very long output."""
     system = console().color_system
     return _style(style).render(text, color_system=COLOR_SYSTEMS[system]) if style and system else text
 
@@ -163,7 +163,7 @@ def _style(style: str) -> Style:
 
 
 def show(*parts: RenderableType) -> None:
-    """Tables and the like on standard output; where it is no terminal, without the blanks that fill their lines."""
+    """Print tables and the like on standard output; in a pipe, without the blanks at the ends of lines."""
     if console().is_terminal:
         console().print(*parts)
         return
@@ -173,12 +173,12 @@ def show(*parts: RenderableType) -> None:
 
 
 def note(text: str, label: str = "note", style: str = "bold") -> None:
-    """A line on standard error, beside the result."""
+    """Print a line on standard error, beside the result."""
     error_console().print(Text.assemble((f"{label}: ", style), text), soft_wrap=True)
 
 
 def show_failure(failure: Failure) -> None:
-    """The one message on standard error."""
+    """Print the message of a failure on standard error."""
     note(plain(failure.message, lines=True), "error", "bold red")
     if failure.excerpt:
         error_console().print(plain(failure.excerpt, lines=True), soft_wrap=True, style="dim")
@@ -203,7 +203,7 @@ def json_option(command: F) -> F:
 
 
 def print_json(command: str, document: Mapping[str, Any]) -> None:
-    """The result of a command as one JSON document, headed by the command and the version of the shapes.
+    """Print the result of a command as one JSON document, headed by the command and the version of the shapes.
 
     A member may be an iterator, for a list of any length: its elements are written one by one.
     """
@@ -231,7 +231,7 @@ def json_text(command: str, document: Mapping[str, Any]) -> Iterator[str]:
 
 
 class _Encoder:
-    """Writes JSON as `json.dumps(indent=2)` does, and several times as fast: Python's C code knows no indent."""
+    """Writes JSON as `json.dumps(indent=2)` does, and several times as fast: the C code of `json` does not indent."""
 
     def __init__(self, *, ascii_only: bool) -> None:
         self._ascii_only = ascii_only

@@ -1,8 +1,8 @@
 """Tables that stay readable on a narrow terminal.
 
 Where all columns fit, a table is one line for each row. Where they do not, columns that can be spared are left out and
-named below, the remark of a row stands beneath it, and names that are longer than what is left are folded: nothing is
-cut short.
+named below, the remark of a row stands beneath it, and names that are longer than the space left are folded: no text
+is cut.
 """
 
 import sys
@@ -22,7 +22,7 @@ from rich.text import Text
 from duly.cli.output import console, styled
 
 NOTHING: Final = frozenset({"", "-"})
-"""What a cell shows that has nothing to say."""
+"""The texts of a cell that has no content."""
 
 _GAP: Final = 2
 _REMARK_ROOM: Final = 20
@@ -133,7 +133,7 @@ class _Layout:
         self._header_style = header_style
         self._widths = [cell_len(heading) for heading in (*headings, *([] if remark is None else [remark]))]
         self._empty = set(range(len(headings)))
-        """Columns in which no row says anything."""
+        """Columns in which no row has content."""
 
     def measure(self, row: Sequence[str]) -> None:
         """Make room for a row."""
@@ -193,7 +193,7 @@ class _Layout:
             yield Text(f"too narrow for: {', '.join(left_out)}", "dim")
 
     def _kept(self, room: int) -> list[int]:
-        """The columns that stay: first those go in which no row says anything, then the others as `spare` has them."""
+        """The columns that stay: empty ones are dropped first, then the others in the order of `spare`."""
         kept = list(range(len(self._headings)))
         candidates = [self._headings.index(each) for each in self._spare if each in self._headings]
         candidates.sort(key=lambda n: n not in self._empty)

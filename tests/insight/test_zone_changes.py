@@ -1,0 +1,65 @@
+"""Where a zone changes its offset, and the minutes of an expression that it skips or repeats."""
+
+from datetime import UTC, datetime
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from duly import parse_cron
+from duly.insight.zone_changes import leaps, zone_change_around, zone_changes
+
+BERLIN = ZoneInfo("Europe/Berlin")
+
+
+def utc(text: str) -> datetime:
+    return datetime.fromisoformat(text).replace(tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("zone", "changes"),
+    [
+        ("Europe/Berlin", [("2024-03-31T01:00", "02:00", "03:00"), ("2024-10-27T01:00", "03:00", "02:00")]),
+        ("Australia/Lord_Howe", [("2024-04-06T15:00", "02:00", "01:30"), ("2024-10-05T15:30", "02:00", "02:30")]),
+        ("Asia/Tokyo", []),
+    ],
+)
+def test_every_change_of_a_year_is_found_to_the_second(zone: str, changes: list[tuple[str, str, str]]) -> None:
+    found = list(zone_changes(ZoneInfo(zone), utc("2024-01-01T00:00"), utc("2025-01-01T00:00")))
+    shown = [(each.at, f"{each.clock_before:%H:%M}", f"{each.clock_after:%H:%M}") for each in found]
+    assert shown == [(utc(at), before, after) for at, before, after in changes]
+    assert [each.skips for each in found] == [after > before for _, before, after in changes]
+
+
+def test_a_change_counts_from_after_the_first_moment_up_to_the_last() -> None:
+    change = utc("2024-03-31T01:00")
+    assert list(zone_changes(BERLIN, change, utc("2024-04-01T00:00"))) == []
+    assert [each.at for each in zone_changes(BERLIN, utc("2024-03-31T00:59"), change)] == [change]
+
+
+@pytest.mark.parametrize(
+    ("wall", "clocks"),
+    [
+        ("2024-03-31T01:59", None),
+        ("2024-03-31T02:00", ("02:00", "03:00")),
+        ("2024-03-31T02:59", ("02:00", "03:00")),
+        ("2024-03-31T03:00", None),
+        ("2024-10-27T01:59", None),
+        ("2024-10-27T02:00", ("03:00", "02:00")),
+        ("2024-10-27T03:00", None),
+        ("9999-12-31T23:59", None),
+    ],
+)
+def test_a_wall_clock_time_that_does_not_exist_or_exists_twice(wall: str, clocks: tuple[str, str] | None) -> None:
+    found = zone_change_around(BERLIN, datetime.fromisoformat(wall))
+    shown = None if found is None else (f"{found.clock_before:%H:%M}", f"{found.clock_after:%H:%M}")
+    assert shown == clocks
+
+
+def test_the_leaps_of_an_expression_have_the_minutes_that_it_names() -> None:
+    """SPEC 2.2, 2.3: minutes that are skipped, and minutes that are repeated."""
+    found = list(leaps(parse_cron("15,45 2 * * *"), BERLIN, utc("2024-01-01T00:00"), utc("2025-01-01T00:00")))
+    assert [(each.kind, [f"{minute:%m-%d %H:%M}" for minute in each.minutes]) for each in found] == [
+        ("skipped", ["03-31 02:15", "03-31 02:45"]),
+        ("repeated", ["10-27 02:15", "10-27 02:45"]),
+    ]
+    assert list(leaps(parse_cron("0 12 * * *"), BERLIN, utc("2024-01-01T00:00"), utc("2025-01-01T00:00"))) == []
