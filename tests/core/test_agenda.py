@@ -1,10 +1,11 @@
 """The agenda: what is due, or ripe, is asked, and everything else is left alone."""
 
 from dataclasses import replace
+from datetime import UTC
 
 import pytest
 
-from duly.core.agenda import Slots, decide
+from duly.core.agenda import Agenda, Slots, decide
 from duly.core.changes import Starts
 from duly.core.moments import Instant, as_datetime
 from duly.core.steps import finish
@@ -44,6 +45,18 @@ def test_a_start_that_was_not_granted_does_not_run() -> None:
     agenda.apply(decision, Starts([next(decision.starts.singles())]))
     assert isinstance(a.state, Running)
     assert isinstance(b.state, AwaitingRun)
+
+
+def test_a_start_is_written_by_the_scheduler_whose_agenda_it_is() -> None:
+    """SPEC 5.4: a record names the scheduler that last wrote it; a task that does not start keeps the one before."""
+    agenda = Agenda(UTC, scheduler_key=7)
+    finish(agenda.enter([starts := fresh("a"), waits := fresh("b", "0 13 * * *")], NOON))
+    starts.written_by = waits.written_by = 3
+    assert names(serve(agenda, NOON)) == ["a"]
+    assert (starts.written_by, waits.written_by) == (7, 3)
+    finish((other := Agenda(UTC)).enter([starts := fresh("a")], NOON))
+    serve(other, NOON)
+    assert starts.written_by == 0
 
 
 @pytest.mark.parametrize("in_one_state", [False, True])
