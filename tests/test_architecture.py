@@ -90,11 +90,6 @@ READABLE_PRIVATES: dict[tuple[str, str], str] = {
 }
 NAMED_TUPLE_METHODS = {"_asdict", "_fields", "_make", "_replace"}  # public: the underscore keeps field names free
 
-# What breaks a rule until it is untied. An entry goes when the module keeps the rule.
-NOT_UNTIED_YET = {
-    ("stores/sqlite/store.py", "privates"),
-}
-
 PUBLIC_NAMES = {"Scheduler", "parse_cron", "CronExpression", "Clock", "errors", "events", "stores"}
 # Names that applications catch; the rest of the family may grow, these may not go.
 FIXED_ERRORS = {
@@ -400,13 +395,6 @@ def expect_none(violations: Sequence[str]) -> None:
         pytest.fail("\n".join(violations), pytrace=False)
 
 
-def expect_none_unless_known(violations: Sequence[str], path: str, rule: str) -> None:
-    if (path, rule) in NOT_UNTIED_YET:
-        assert violations, f"{path} keeps the rule by now: remove its entry {rule!r} from NOT_UNTIED_YET"
-    else:
-        expect_none(violations)
-
-
 def test_the_checks_see_the_package() -> None:
     assert {"duly", "duly.errors", "duly.events", "duly.core"} <= MODULE_NAMES
 
@@ -418,13 +406,13 @@ def test_the_core_imports_nothing_that_waits_or_writes(module: Module) -> None:
 
 @each_module
 def test_imports_point_one_way(module: Module) -> None:
-    expect_none_unless_known(imports_against_the_direction(module), module.path, "layers")
+    expect_none(imports_against_the_direction(module))
 
 
 @each_module
 def test_no_private_attribute_of_another_object_is_read(module: Module) -> None:
     """What reaches into another object is one with it, or wants a value that could be passed."""
-    expect_none_unless_known(private_reads(module), module.path, "privates")
+    expect_none(private_reads(module))
 
 
 @pytest.mark.parametrize(("path", "name"), READABLE_PRIVATES)
@@ -435,17 +423,12 @@ def test_no_readable_private_outlives_its_reason(path: str, name: str) -> None:
 
 def test_no_class_is_cut_in_two_by_inheritance() -> None:
     """A base class for one subclass in a sibling module makes the file shorter and the class longer."""
-    found = bases_cut_off(MODULES)
-    for module in MODULES:
-        here = [violation for violation in found if violation.startswith(f"src/duly/{module.path}:")]
-        expect_none_unless_known(here, module.path, "bases")
+    expect_none(bases_cut_off(MODULES))
 
 
 def test_a_public_class_name_has_one_meaning() -> None:
     found = names_with_several_meanings(MODULES)
-    known = {name for name, rule in NOT_UNTIED_YET if rule == "names"}
-    assert known <= set(found), f"{known - set(found)} have one meaning by now: remove them from NOT_UNTIED_YET"
-    expect_none([place for name, places in found.items() if name not in known for place in places])
+    expect_none([place for places in found.values() for place in places])
 
 
 @each_module

@@ -30,7 +30,7 @@ from duly.engine.calls import Calls
 from duly.engine.engine import Engine
 from duly.engine.pacing import paced
 from duly.engine.setup import Setup
-from duly.engine.trace import Trace, declaration_rows, registers_of, row_of
+from duly.engine.trace import Trace, declaration_rows, registers_of
 from duly.errors import ScheduleTaskError, StoreError, TaskListMismatchError
 from duly.events import (
     HostZoneChanged,
@@ -39,7 +39,7 @@ from duly.events import (
     SchedulerReinitializationCompleted,
     SchedulerReinitializationStarted,
 )
-from duly.formal.trace import BT
+from duly.formal.trace import BT, row_of
 from duly.stores.port import Persisted, Replacement, Store, TraceRow, TraceRows
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from duly.core.task import AwaitingRun, End, Interrupted, Running, Task, Withdra
 from duly.engine import announce
 from duly.engine.setup import Setup
 from duly.errors import DulyError
-from duly.formal.trace import IE, IS, LOOP, NEW, ORPHANED, OVERRIDDEN, PRESERVED, THREAD, Event, digest
+from duly.formal.trace import IE, IS, LOOP, NEW, ORPHANED, OVERRIDDEN, PRESERVED, THREAD, Event, digest, row_of
 from duly.stores.port import TraceRow as Row
 
 if TYPE_CHECKING:
@@ -25,11 +25,6 @@ if TYPE_CHECKING:
     from duly.formal.registers import RegisterSnapshot, TaskRow
 
 _PLACES: Final = {RunsOn.LOOP: LOOP, RunsOn.THREAD: THREAD}
-
-
-def row_of(event: Event) -> Row:
-    """An event as the row that the store will number; its own `seq` does not count."""
-    return (type(event).__name__, *event[1:])
 
 
 class BatchRows:

@@ -433,14 +433,18 @@ class SqliteStore:
         if self._lock is not None:
             self._lock.release()
 
+    def disown(self) -> None:
+        """Leave the file and the lock to the process that this one was forked from."""
+        if self._connection is not None:
+            _left_open.append(self._connection)
+            self._connection = None
+        self._stage = Stage.ABANDONED
+
 
 def _disown_all() -> None:
     """In a forked child: the stores are the parent's, and closing their connections here could disturb it."""
     for store in list(_stores):
-        if store._connection is not None:
-            _left_open.append(store._connection)
-            store._connection = None
-        store._stage = Stage.ABANDONED
+        store.disown()
 
 
 if hasattr(os, "register_at_fork"):
