@@ -16,7 +16,7 @@ import sysconfig
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, NoReturn
@@ -54,8 +54,9 @@ class Loaded:
     """The registrations of a target, as declared and as checked, and the source files that they came from."""
 
     target: Target
-    declared: Sequence[Any]
-    registrations: list[Registration]
+    # Not in the repr: when an event loop ends, Python makes the repr of what its main task returned, and drops it.
+    declared: Sequence[Any] = field(repr=False)
+    registrations: list[Registration] = field(repr=False)
     files: Mapping[Path, Signature | None]
 
 

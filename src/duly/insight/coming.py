@@ -18,7 +18,7 @@ _YEAR: Final = timedelta(days=366)
 _LAST_WHOLE_YEAR: Final = 9_997
 """From then on, a year and a day may lead out of the calendar."""
 
-_EXPRESSIONS_KEPT: Final = 5_000
+_EXPRESSIONS_KEPT: Final = 2_000
 """Expressions whose starts are remembered: tasks share few of them, and there may be as many as tasks."""
 
 

@@ -69,7 +69,8 @@ def _days(expression: CronExpression) -> str:
     by_day, by_weekday = day_text != "*", weekday_text != "*"
     months = expression.months
     # Days that none of these months has are in the text, but never on the calendar.
-    days = tuple(day for day in expression.days if any(day <= _LONGEST_MONTHS[month - 1] for month in months))
+    longest = max(_LONGEST_MONTHS[month - 1] for month in months)
+    days = tuple(day for day in expression.days if day <= longest)
     if by_day and by_weekday and not days:
         by_day = False
     if (by_weekday and len(expression.weekdays) == 7) or (by_day and len(expression.days) == 31):

@@ -193,6 +193,7 @@ def _print_document(store: Path, which: RunFilter, limit: int | None) -> None:
             runs = (json_form(run, zone) for run in runs_of(view, which, limit))
             file.seek(0)
             file.truncate()
-            file.writelines(json_text("history", {**json_form(history_of(view, which), zone), "runs": runs}))
+            for text in json_text("history", {**json_form(history_of(view, which), zone), "runs": runs}):
+                file.write(text)
 
         reader_of(store).read(question)

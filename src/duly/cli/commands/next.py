@@ -23,7 +23,7 @@ from duly.insight.zone_changes import Leap
 from duly.text import plain
 
 _MINUTES_LISTED_MAX: Final = 4
-_EXPRESSIONS_KEPT: Final = 5_000
+_EXPRESSIONS_KEPT: Final = 2_000
 _STARTS_KEPT: Final = 20_000
 """Expressions and starts whose text is remembered: many tasks have the same ones."""
 
@@ -117,9 +117,12 @@ class _Text:
     def _below(self, coming: Coming) -> str:
         lines = [f"{styled(plain(coming.expression.text), 'bold cyan')}  {coming.words}"]
         lines.append(styled(f"  {self._circumstances}", "dim"))
-        events = [(instant_of(leap.at), styled(leap_in_words(leap), "yellow")) for leap in coming.leaps]
-        events += [(instant_of(start), self._start(start)) for start in coming.starts]
-        lines += [line for _, line in sorted(events, key=lambda event: event[0])]
+        starts = [self._start(start) for start in coming.starts]
+        if coming.leaps:
+            leaps = [(instant_of(leap.at), styled(leap_in_words(leap), "yellow")) for leap in coming.leaps]
+            events = [*leaps, *zip(map(instant_of, coming.starts), starts, strict=True)]
+            starts = [line for _, line in sorted(events, key=lambda event: event[0])]
+        lines += starts
         return "".join(f"{line}\n" for line in lines)
 
     def merged(self, tasks: Tasks, calendar: Calendar, count: int) -> Iterator[str]:

@@ -217,7 +217,8 @@ def _print_document(store: Path) -> Health:
             tasks = (json_form(status, examination.zone) for status in examination.all_tasks())
             file.seek(0)
             file.truncate()
-            file.writelines(json_text("status", {**json_form(examination.health, examination.zone), "tasks": tasks}))
+            for text in json_text("status", {**json_form(examination.health, examination.zone), "tasks": tasks}):
+                file.write(text)
             return examination.health
 
         return reader_of(store).read(question)
