@@ -25,11 +25,13 @@ TRANSITIONS: Final = (
     "withdrawn -> ended",
 )
 
-# Not of the lifecycle: raised by parse_cron(), by searches that leave the calendar, by readers of traces, elsewhere.
+# Not of the lifecycle: raised by parse_cron(), by searches that leave the calendar, by readers of traces and stores,
+# on other platforms.
 _ELSEWHERE: Final = {
     duly.InvalidCronExpressionError,
     duly.FieldParseError,
     duly.CronCalculationError,
+    duly.StoreUnusedError,
     duly.TraceError,
     duly.UnsupportedPlatformError,
 }
