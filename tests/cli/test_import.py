@@ -228,7 +228,7 @@ def test_celery_beat_schedules(tmp_path: Path) -> None:
     assert "whole number of minutes" in found["fast"]["obstacles"][0]
     assert "cannot express" in found["seven"]["obstacles"][0]
     assert "follows the sun" in found["sun"]["obstacles"][0]
-    assert "write it by hand" in found["thing"]["obstacles"][0]
+    assert "write the callback by hand" in found["thing"]["obstacles"][0]
 
 
 def test_the_callbacks_of_an_imported_beat_schedule_send_the_task(tmp_path: Path) -> None:

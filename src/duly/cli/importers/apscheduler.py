@@ -12,8 +12,8 @@ from duly.core.fields import FIELDS
 _FIELDS: Final = {"minute": "minute", "hour": "hour", "day": "day", "month": "month", "weekday": "day_of_week"}
 
 _DIFFERENCES: Final = (
-    "however late, a missed minute is served, once; APScheduler drops what is later than misfire_grace_time",
-    "a failed run is tried again after RETRY_DELAY; APScheduler waits for the next time",
+    "a missed minute is served once, however late; APScheduler drops it after misfire_grace_time",
+    "a failed run is retried after RETRY_DELAY; APScheduler waits for the next time",
     "a task never overlaps itself: a due minute during a run starts when that run ends; APScheduler skips it",
     "times are the host's local times; each APScheduler trigger has a time zone of its own",
     "minutes that daylight saving skips run nothing; repeated ones run the first time only",
@@ -85,7 +85,7 @@ def _read_trigger(draft: Draft, trigger: Any, zone: tzinfo) -> None:
         given = getattr(trigger, limit, None)
         # An interval always has a start: it is how it counts.
         if given is not None and not (limit == "start_date" and kind == "IntervalTrigger"):
-            draft.notes.append(f"{limit} {given} is not kept: a declared task is on until it is no longer declared")
+            draft.notes.append(f"{limit} {given} is not kept: a task runs as long as it is declared")
     if getattr(trigger, "jitter", None):
         draft.notes.append(f"jitter of {trigger.jitter} s is not kept: every start is due at second 0 of its minute")
 
@@ -155,18 +155,18 @@ def _read_calendar(draft: Draft, trigger: Any) -> None:
 def _read_limits(draft: Draft, job: Any) -> None:
     grace = getattr(job, "misfire_grace_time", None)
     if isinstance(grace, int | float):
-        draft.notes.append(f"misfire_grace_time={grace}: duly also serves what is later than that")
+        draft.notes.append(f"misfire_grace_time={grace}: duly serves later minutes, too")
     if getattr(job, "coalesce", None) is False:
         draft.notes.append("coalesce=False: duly serves all missed minutes with one start")
     if isinstance(most := getattr(job, "max_instances", None), int) and most > 1:
-        draft.notes.append(f"max_instances={most}: duly never runs a task beside itself")
+        draft.notes.append(f"max_instances={most}: a task never overlaps itself under duly")
 
 
 def _read_call(draft: Draft, job: Any, imports: set[str]) -> None:
     reference = job.func_ref
     if not isinstance(reference, str) or ":" not in reference or "<" in reference:
         draft.obstacles.append(
-            "its function has no name to import it by (a lambda, a local function): write it by hand"
+            "its function has no name to import it by (a lambda, a local function): write the callback by hand"
         )
         return
     module, _, path = reference.partition(":")
@@ -176,7 +176,7 @@ def _read_call(draft: Draft, job: Any, imports: set[str]) -> None:
     arguments = [literal(each) for each in job.args or ()]
     keywords = {key: literal(value) for key, value in (job.kwargs or {}).items()}
     if any(each is None for each in (*arguments, *keywords.values())):
-        draft.obstacles.append("its arguments have no source text that would give them again: write it by hand")
+        draft.obstacles.append("its arguments cannot be written as Python source: write the callback by hand")
         return
     imports.add(f"from {module} import {first}")
     given = [path, *map(str, arguments), *(f"{key}={value}" for key, value in keywords.items())]

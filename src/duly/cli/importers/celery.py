@@ -14,12 +14,12 @@ _SETS: Final = {
 
 _DIFFERENCES: Final = (
     "a run is the sending of a message: it succeeds when the broker has taken it, whatever the task does then",
-    "sending that fails is tried again after RETRY_DELAY; beat waits for the next time",
+    "a failed sending is retried after RETRY_DELAY; beat waits for the next time",
     "minutes missed while the scheduler was down are served later, once; beat does so only from its own schedule file",
-    "times are the host's local times; beat reckons in the application's timezone, UTC unless configured",
+    "times are the host's local times; beat computes in the application's timezone, UTC unless configured",
     "minutes that daylight saving skips run nothing; repeated ones run the first time only",
     "weekdays are numbered alike: 0 is Sunday in Celery as in POSIX",
-    "arguments are copied as they are now; the schedule is read once, here, and not when the application starts",
+    "arguments are copied as they are now; the schedule is read once, by this import, not when the application starts",
 )
 
 _HELPERS: Final = '''
@@ -50,13 +50,13 @@ def read_celery(text: str, zone: tzinfo) -> Drafts:
 
 
 def _import_line(target: Target, name: str) -> str:
-    """The line of Python that makes what a target names known under a name."""
+    """The line of Python that imports the attribute of a target under a name."""
     module = target.file.stem if target.file is not None else target.module
     return f"from {module} import {target.attribute}" + ("" if target.attribute == name else f" as {name}")
 
 
 def _schedule_of(found: Any, text: str) -> tuple[Mapping[Any, Any], str]:
-    """The schedule, and the name of the zone it is meant in."""
+    """The schedule, and the name of its time zone."""
     if isinstance(found, Mapping):
         return found, "UTC, unless the application sets another"
     settings = getattr(found, "conf", found)
@@ -74,7 +74,7 @@ def _draft(name: str, given: Any, zone: tzinfo, theirs: str) -> Draft:
     task, schedule = values.get("task"), values.get("schedule")
     draft = Draft(f"{name!r}: {task}, {schedule!r}", task_name(name) or "task")
     if not isinstance(task, str):
-        draft.obstacles.append("it names no task")
+        draft.obstacles.append("it does not name a task")
         return draft
     _read_schedule(draft, schedule)
     if theirs != "local":
@@ -92,7 +92,7 @@ def _read_schedule(draft: Draft, schedule: Any) -> None:
         if any("/" in each or any(map(str.isalpha, each)) for each in written):
             draft.notes.append(f"steps and names rewritten, from {' '.join(written)!r}")
     elif isinstance(schedule, schedules.solar):
-        draft.obstacles.append(f"{schedule.event} follows the sun, which cron does not know")
+        draft.obstacles.append(f"{schedule.event} follows the sun, which cron cannot express")
     elif isinstance(schedule, schedules.schedule):
         draft.set_interval(schedule.run_every)
         if schedule.relative:
@@ -116,7 +116,7 @@ def _read_call(draft: Draft, task: str, values: Mapping[str, Any]) -> None:
         parts.append(f"{key}={text}" if fine and (text := literal(value)) is not None else None)
     if any(part is None for part in parts):
         draft.obstacles.append(
-            "its arguments or options have no source text that would give them again: write it by hand"
+            "its arguments or options cannot be written as Python source: write the callback by hand"
         )
         return
     draft.call = f"send({', '.join(str(part) for part in parts)})"

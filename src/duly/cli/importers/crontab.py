@@ -21,7 +21,7 @@ _ZONES: Final = ("CRON_TZ", "TZ")
 
 _DIFFERENCES: Final = (
     "a minute missed while the host or the scheduler was down is served later, once; cron forgets it",
-    "a failed command is tried again after RETRY_DELAY until it succeeds; cron waits for its next time",
+    "a failed command is retried after RETRY_DELAY until it succeeds; cron waits for its next time",
     "a task never overlaps itself: a due minute during a run starts when that run ends; cron starts a second copy",
     "minutes that daylight saving skips run nothing; cron runs such a job right after the change",
     "in a repeated hour every task runs the first time only; cron repeats jobs whose hour is '*'",
@@ -97,7 +97,7 @@ def _draft(number: int, line: str, variables: dict[str, str], *, system: bool) -
     command, stdin = _split_at_percent(command)
     if stdin is not None:
         draft.notes.append(
-            "'%' in the command: what follows the first is its standard input, further ones are line ends"
+            "'%' in the command: the text after the first is its standard input, further ones are line breaks"
         )
     draft.name = _name_of(command) or f"line-{number}"
     given = {key: value for key, value in variables.items() if key not in (*_ZONES, "MAILTO", "MAILFROM")}
@@ -134,7 +134,7 @@ def _read_zone(draft: Draft, variables: dict[str, str]) -> None:
 
 
 def _split_at_percent(command: str) -> tuple[str, str | None]:
-    """The command and its standard input: an unescaped '%' ends the one, and is a line end in the other."""
+    """The command and its standard input: an unescaped '%' ends the command, and is a line break in the input."""
     parts = [part.replace(r"\%", "%") for part in re.split(r"(?<!\\)%", command)]
     return parts[0].rstrip(), None if len(parts) == 1 else "\n".join(parts[1:]) + "\n"
 
