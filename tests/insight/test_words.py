@@ -59,4 +59,5 @@ def test_names_and_numbers_are_short() -> None:
     """A few names stand for many, and what a name could do to a terminal is written out."""
     assert names(["a", "b\x1b[2J"]) == "a, b\\x1b[2J"
     assert names([f"t{number}" for number in range(1_007)], most=2) == "t0, t1 and 1,005 more"
+    assert names(["a", "b"], 5) == "a, b and 3 more"
     assert (counted(1, "task"), counted(0, "task"), counted(1_000, "task")) == ("1 task", "0 tasks", "1,000 tasks")

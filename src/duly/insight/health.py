@@ -1,7 +1,7 @@
 """The situation of each task, what is owed, and whether that is healthy.
 
-What concerns all tasks follows from their cohorts: the calendar is asked once for each expression and mark, and counts
-are added up. Only tasks that are shown are looked at one by one.
+Counts and problems follow from cohorts of tasks: what is owed is computed once for each expression and
+`served_through`. Only the tasks that are shown are examined one by one.
 """
 
 from collections import Counter
@@ -17,14 +17,13 @@ from duly.core.due import latest_due, next_due
 from duly.core.moments import LAST_INSTANT, MICROSECONDS, Delay, Instant, Minute, begin, minute_of, zone_name
 from duly.core.task import AwaitingRetry, AwaitingRun, Running, interrupt, lateness_threshold
 from duly.errors import CronCalculationError
-from duly.insight.words import between, stretch
+from duly.insight.words import between, names, stretch
 from duly.insight.zone import zone_in_use
 from duly.stores.port import Cohort, Holder, KnownTask, TaskPhase, View
-from duly.text import plain
 
 POLL_PERIOD: Final = 60 * MICROSECONDS
 STATES: Final = ("interrupted", "owed", "running", "retrying", "waiting")
-"""The states of a task, those first that need attention."""
+"""The states of a task; those that need attention come first."""
 
 _NAMES_MAX: Final = 5
 _CALENDARS_MAX: Final = 20_000
@@ -90,9 +89,9 @@ class TaskStatus:
 
 
 class Examination:
-    """Looks at the tasks of a store at one moment; must be used while its view is.
+    """The tasks of a store at one moment, examined; to be used while its view is.
 
-    `shown` is how many tasks `most_urgent` will be asked for at most.
+    `shown` is the highest number of tasks that `most_urgent` will be asked for.
     """
 
     def __init__(self, view: View, host_zone: tzinfo, shown: int = 0) -> None:
@@ -102,7 +101,7 @@ class Examination:
         self._calendar = _Calendar(minute_of(snapshot.at, self.zone), self.zone)
         self._threshold = lateness_threshold(view.count_tasks())
         self._bound = Instant(snapshot.at - self._threshold)
-        """What could have been started before this is overdue."""
+        """A task that could have been started before this is overdue."""
         self._began = Instant(snapshot.holder.since or 0) if snapshot.holder.alive else Instant(0)
         """Nothing could be started before the scheduler that holds the store began."""
         self.counts: Counter[str] = Counter()
@@ -114,7 +113,7 @@ class Examination:
         self._overdue: Counter[TaskPhase] = Counter()
         self._overdue_interrupted = _Leading(shown)
         self._first_overdue = snapshot.at
-        """Since when the one that is overdue for longest could have been started."""
+        """Since when the task that has been overdue for longest could have been started."""
         for cohort in view.cohorts(self._bound):
             self._count(cohort)
         # A cohort also has tasks whose retry is not ripe, and these come last.
@@ -147,7 +146,7 @@ class Examination:
                 resume_at = self._resume_at(cohort)
                 self._interrupted.add(cohort, min(by_calendar, resume_at))
                 self.anything_owed |= min(by_calendar, resume_at) <= self.snapshot.at
-                # A living scheduler may have been told to let interrupted runs wait; a dead one is another problem.
+                # A living scheduler may let interrupted runs wait on purpose; a dead one is a problem of its own.
                 if self.snapshot.holder.alive and by_calendar <= resume_at and self._count_overdue(cohort, by_calendar):
                     self._overdue_interrupted.add(cohort, by_calendar)
             case TaskPhase.WAITING | TaskPhase.RETRYING:
@@ -161,7 +160,7 @@ class Examination:
                     self._count_overdue(cohort, by_calendar)
 
     def _resume_at(self, cohort: Cohort) -> Instant:
-        """When what a crash cut short may start again by itself."""
+        """When interrupted tasks may start again without a due minute."""
         assert cohort.interruption is not None
         started_at, delay, interruptions = cohort.interruption
         run = Running(cohort.served_through, started_at, None, None, None, failures=0, interruptions=interruptions)
@@ -186,21 +185,21 @@ class Examination:
             gone = (
                 f"process {holder.pid}, which held the store, is gone" if holder.pid else "no scheduler holds the store"
             )
-            names = [task.name for task in self._view.tasks(phase=TaskPhase.INTERRUPTED, limit=_NAMES_MAX)]
-            left = _named(names, self.counts["interrupted"])
+            interrupted = [task.name for task in self._view.tasks(phase=TaskPhase.INTERRUPTED, limit=_NAMES_MAX)]
+            left = names(interrupted, self.counts["interrupted"])
             yield Problem("holder-gone", f"{gone}, and left {left} marked running")
         if overdue := self._overdue.total():
             longest = stretch((at - self._first_overdue) / MICROSECONDS)
-            yield Problem("overdue", f"{_named(self._overdue_names(), overdue)} overdue, by {longest} at most")
+            yield Problem("overdue", f"{names(self._overdue_names(), overdue)} overdue, by {longest} at most")
         if self.counts.total():
             if holder.last_poll_at is None:
-                yield Problem("never-polled", "no scheduler has looked at this store here: it has no lock file")
+                yield Problem("never-polled", "no scheduler has polled here: the store has no lock file")
             elif at - holder.last_poll_at > POLL_PERIOD + self._threshold:
                 released = "" if holder.alive else ", and no scheduler holds the store"
                 yield Problem("poll-too-old", f"the last poll was {between(holder.last_poll_at, at)} ago{released}")
 
     def _overdue_names(self) -> list[str]:
-        """The names of those that are overdue for longest, in alphabetical order."""
+        """The names of the tasks that have been overdue for longest, in alphabetical order."""
         interrupted = self._overdue[TaskPhase.INTERRUPTED]
         overdue = self._longest_owed[: self._overdue.total() - interrupted]
         if interrupted:
@@ -221,9 +220,9 @@ class Examination:
         # After these phases, all that is left of the tasks in any phase is waiting.
         for phase in (TaskPhase.RUNNING, TaskPhase.RETRYING, None):
             if (room := limit - len(chosen)) > 0:
-                names = {each.task for each in chosen}
+                taken = {each.task for each in chosen}
                 found = self._view.tasks(phase=phase, limit=limit)
-                chosen += islice((self.status_of(task) for task in found if task.name not in names), room)
+                chosen += islice((self.status_of(task) for task in found if task.name not in taken), room)
         return chosen
 
     def _longest(self, cohorts: "_Leading", limit: int) -> list[TaskStatus]:
@@ -275,7 +274,7 @@ class Examination:
 
 
 class _Leading:
-    """Cohorts, of which those are kept that have the first tasks to have been possible to start, so many of them."""
+    """The cohorts that have the longest owed tasks; keeps no more of them than that many tasks need."""
 
     def __init__(self, tasks: int) -> None:
         self._tasks = tasks
@@ -322,7 +321,7 @@ class _Calendar:
         self.next_start = lru_cache(_CALENDARS_MAX)(self._find_next_start)
 
     def owed_since(self, expression: CronExpression, served_through: Minute) -> Instant | None:
-        """The first due minute after a mark, if it has come."""
+        """The first due minute after `served_through`, if it has come."""
         latest = self._latest_due(expression)
         if latest is None or latest <= served_through:
             return None
@@ -339,10 +338,3 @@ class _Calendar:
             return begin(next_due(expression, self._minute, self._zone))
         except CronCalculationError:
             return None  # the calendar ends in 9999
-
-
-def _named(names: Sequence[str], number: int) -> str:
-    """Some names, and how many more there are."""
-    shown = ", ".join(map(plain, names))
-    more = number - len(names)
-    return f"{shown} and {more} more" if more > 0 else shown

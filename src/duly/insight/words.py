@@ -57,10 +57,13 @@ def listed(parts: Sequence[str]) -> str:
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 
-def names(of: Sequence[str], most: int = 5) -> str:
-    """The first few names, safe to show on a terminal, and how many more there are: "a, b and 3 more"."""
-    more = len(of) - most
-    return ", ".join(map(plain, of[:most])) + (f" and {more:,} more" if more > 0 else "")
+def names(some: Sequence[str], total: int | None = None, *, most: int = 5) -> str:
+    """The first few names, safe to show on a terminal, and how many more there are: "a, b and 3 more".
+
+    `total` is how many there are in all, if `some` are not all of them.
+    """
+    more = (len(some) if total is None else total) - min(most, len(some))
+    return ", ".join(map(plain, some[:most])) + (f" and {more:,} more" if more > 0 else "")
 
 
 def counted(number: int, noun: str) -> str:
