@@ -197,7 +197,9 @@ class Runner:
                 grounds = run.grounds
                 self._journal.succeeded(run.task, run.number, grounds, stamp(self._clock.now(), grounds))
                 del self.runs[run.task]
-                self._returned()
+                self._traffic.under_way -= 1
+                if not self._traffic.under_way:
+                    self._last_returned()
             run.work = None  # its context refers to the run: without this only a garbage collection frees the two
 
     async def _run_in_thread(self, run: Run) -> None:
@@ -247,16 +249,16 @@ class Runner:
             self._journal.succeeded(run.task, run.number, run.grounds, stamp(self._clock.now(), run.grounds))
         else:
             self._journal.failed(failure(run, error, stamp(self._clock.now(), run.grounds)))
-        self._returned()
-        return isinstance(error, KeyboardInterrupt)
-
-    def _returned(self) -> None:
-        """Count a callback that is over; the last one is what a stop() waits for, and with it the loop."""
         self._traffic.under_way -= 1
         if not self._traffic.under_way:
-            self.all_returned.set()
-            if self._gate.closing:
-                self._gate.wake.set()
+            self._last_returned()
+        return isinstance(error, KeyboardInterrupt)
+
+    def _last_returned(self) -> None:
+        """No callback is under way: what a stop() waits for, and with it the loop."""
+        self.all_returned.set()
+        if self._gate.closing:
+            self._gate.wake.set()
 
     async def _interrupt_the_loop(self, run: Run) -> None:
         """Have the end recorded first, then raise the KeyboardInterrupt out of the event loop (SPEC 3.11)."""
