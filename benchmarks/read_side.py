@@ -6,6 +6,7 @@ beyond that of `duly --version`, and its peak memory against a budget. Exits wit
 
 import argparse
 import contextlib
+import json
 import os
 import shlex
 import sqlite3
@@ -168,29 +169,34 @@ def commands(folder: Path, size: Size) -> list[Command]:
 # --- measuring -------------------------------------------------------------------------------------------------------
 
 
-def measure(arguments: Sequence[str], environment: dict[str, str], output: Path) -> Cost:
-    """Run `duly` to its end; what it prints goes into a file.
+# Started by a small process of its own: Linux counts what the parent has in memory at the fork as the child's.
+LAUNCHER: Final = """
+import json, os, sys
+figures, *command = sys.argv[1:]
+_, status, used = os.wait4(os.posix_spawn(command[0], command, os.environ), 0)
+with open(figures, "w") as file:
+    json.dump([os.waitstatus_to_exitcode(status), used.ru_utime + used.ru_stime, used.ru_maxrss / 1024], file)
+"""
 
-    Not into this process: Linux counts what the parent has in memory at the fork as the child's.
-    """
+
+def measure(arguments: Sequence[str], environment: dict[str, str], output: Path) -> Cost:
+    """Run `duly` to its end; what it prints goes into a file."""
     kept = {name: value for name, value in os.environ.items() if name not in ("DULY_STORE", "FORCE_COLOR")}
+    figures = output.with_name(output.name + ".cost")
     with output.open("wb") as file:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "duly", *arguments],
+        launched = subprocess.run(
+            [sys.executable, "-c", LAUNCHER, str(figures), sys.executable, "-m", "duly", *arguments],
             env={**kept, "PYTHONPATH": str(ROOT / "src"), **environment},
             stdin=subprocess.DEVNULL,
             stdout=file,
             stderr=subprocess.PIPE,
             text=True,
+            check=True,
         )
-        assert process.stderr is not None
-        with process.stderr:
-            errors = process.stderr.read()
-        _, status, used = os.wait4(process.pid, 0)  # what this child alone has used
-        process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode not in (0, 1) or "Traceback" in errors:
-        raise RuntimeError(f"{shlex.join(arguments)} ended with {process.returncode}: {errors}")
-    return Cost(used.ru_utime + used.ru_stime, used.ru_maxrss / 1024)
+    code, cpu_s, memory_mb = json.loads(figures.read_text())
+    if code not in (0, 1) or "Traceback" in launched.stderr:
+        raise RuntimeError(f"{shlex.join(arguments)} ended with {code}: {launched.stderr}")
+    return Cost(cpu_s, memory_mb)
 
 
 def least(arguments: Sequence[str], environment: dict[str, str], output: Path, rounds: int) -> Cost:
