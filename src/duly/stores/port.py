@@ -1,4 +1,4 @@
-"""What is asked of the place where state is kept: `Store` by the scheduler, `Reader` by everybody who only looks.
+"""The ports to durable state: `Store` for the scheduler, `Reader` for commands and dashboards, which only read.
 
 A store belongs to one scheduler at a time. Each verb is atomic. `replace` and `write` carry a number that grows by
 one with each new call: a call that failed is repeated under its own number, and a store that has applied it already
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 DEFAULT_HISTORY: Final = 100_000
-"""How many run records a store keeps unless it is told otherwise."""
+"""How many run records a store keeps by default."""
 
 
 class Persisted(NamedTuple):
-    """What a store holds when it is opened."""
+    """The content of a store when it is opened."""
 
     records: Sequence[EqualRows]
     """The rows of all tasks, in blocks of equal ones; `EqualRows.single` makes a block of one row."""
@@ -56,7 +56,7 @@ class Replacement:
     zone: str
     at: Instant
     trace: "TraceRows | None" = None
-    """What to add to the trace, in the same transaction; None when none is kept."""
+    """Rows to add to the trace, in the same transaction; None when no trace is kept."""
 
 
 TraceRow = tuple[Any, ...]
@@ -104,7 +104,7 @@ class Store(Protocol):
         ...
 
     def touch(self) -> None:
-        """Leave a sign of life for observers: the loop has looked. Never fails."""
+        """Note for observers that the loop has polled. Never fails."""
         ...
 
     async def close(self) -> None:
@@ -121,7 +121,7 @@ class Store(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Which process uses an embedded store, and when its scheduler last looked."""
+    """Which process uses an embedded store, and when its scheduler last polled."""
 
     alive: bool
     """Whether a living scheduler holds the store."""
@@ -132,15 +132,15 @@ class Holder:
     """Process, host and time of the scheduler that holds the store, or that held it last and crashed."""
 
     last_poll_at: Instant | None
-    """When a scheduler last looked; None: no scheduler has ever held the store here."""
+    """When a scheduler last polled; None: no scheduler has ever held the store here."""
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What concerns a store as a whole, at one moment."""
+    """A store as a whole, at one moment."""
 
     store: str
-    """What the store is called: the real path of a file."""
+    """The name of the store: the real path of a file."""
 
     at: Instant
     schema_version: int
@@ -153,7 +153,7 @@ class Snapshot:
 
 
 class TaskPhase(Enum):
-    """What a record says about a task before the calendar is asked what it is owed."""
+    """The state of a task by its record alone, before the calendar says what it is owed."""
 
     WAITING = "waiting"
     RETRYING = "retrying"
@@ -191,7 +191,7 @@ class KnownTask:
 
 
 class Interruption(NamedTuple):
-    """What decides when a run that was cut short may start again."""
+    """The facts that decide when a run that was cut short may start again."""
 
     started_at: Instant
     delay: Delay
@@ -223,13 +223,13 @@ class Cohort:
     """How many had their last end before the bound that was asked about."""
 
     ripe: int
-    """How many of those that retry may do so by now."""
+    """Number of retrying tasks whose retry is due by now."""
 
     first_ripe: Instant | None
-    """Of those that retry: the earliest instant at which the retry was ripe and the last run had ended."""
+    """Among retrying tasks, the earliest instant at which the retry was ripe and the last run had ended."""
 
     ripe_before: int
-    """Of those that retry: for how many that instant lies before the bound that was asked about."""
+    """Number of retrying tasks for which that instant lies before the bound that was asked about."""
 
 
 class RunRecord(NamedTuple):
@@ -329,7 +329,7 @@ class View(Protocol):
     """A store at one moment. What it hands out as an iterator must be used before the question has been answered."""
 
     def snapshot(self) -> Snapshot:
-        """What concerns the store as a whole."""
+        """The store as a whole, at one moment."""
         ...
 
     def count_tasks(self) -> int:

@@ -1,4 +1,4 @@
-"""What SQLite and the operating system complain about, said in the words of `StoreError`."""
+"""Faults of SQLite and of the operating system, as `StoreError`s."""
 
 import contextlib
 import sqlite3

@@ -20,17 +20,17 @@ from duly.errors import StoreError
 _ATTEMPTS: Final = 5
 _MAGIC: Final = b"SQLite format 3\0"
 _PARTS: Final = ("-journal", "-wal", "")
-"""What the names of a store's files end with, in the order in which they are copied."""
+"""The endings of a store's file names, in the order in which the files are copied."""
 
 
 def check_place(path: str) -> None:
-    """Say what keeps a store from being there, if anything does."""
+    """Raise a StoreError if no store can be at this path."""
     folder = Path(path).parent
     found = kind(path, follow_links=False)
     if found == stat.S_IFDIR:
         raise StoreError(f"{path} is a folder", store=path, hint="name a file inside it")
     if found == stat.S_IFLNK:
-        # Links have been followed before. A lock beside this one would not be seen beside what it leads to.
+        # Links were followed before. A lock file beside the link would not be seen beside the file it leads to.
         raise StoreError(f"{path} is a link that cannot be followed", store=path, hint="name the file itself")
     if kind(folder) != stat.S_IFDIR:
         raise StoreError(
@@ -47,7 +47,7 @@ def check_place(path: str) -> None:
 
 
 def kind(path: str | Path, *, follow_links: bool = True) -> int:
-    """What has this name, in the words of `stat`; 0 if nothing has. Raises if that cannot be told."""
+    """The file type, as `stat` has it; 0 if there is no file. Raises if the file system does not answer."""
     try:
         return stat.S_IFMT((os.stat if follow_links else os.lstat)(path).st_mode)
     except (FileNotFoundError, NotADirectoryError):
@@ -56,7 +56,7 @@ def kind(path: str | Path, *, follow_links: bool = True) -> int:
 
 def is_database(path: str | Path) -> bool:
     """Whether a file is a database, as stores are, even one whose content is still in its WAL. Raises if unsure."""
-    if kind(path) != stat.S_IFREG:  # what comes through a pipe can be read once
+    if kind(path) != stat.S_IFREG:  # a pipe could be read only once
         return False
     with open(path, "rb") as file:
         begin = file.read(len(_MAGIC))
@@ -160,7 +160,7 @@ class Identity(NamedTuple):
 
 
 def identity(file: str | int) -> Identity | None:
-    """Of the file that has this name or descriptor now; None if there is none."""
+    """The identity of the file at a path or descriptor; None if there is no file."""
     try:
         found = os.stat(file)
     except FileNotFoundError:
@@ -169,12 +169,12 @@ def identity(file: str | int) -> Identity | None:
 
 
 def written_files(store: str) -> tuple[Identity | None, ...]:
-    """Those that a connection writes to: the main one and its WAL, as they are now."""
+    """The identities of the files that a connection writes to: the database and its WAL."""
     return identity(store), identity(store + "-wal")
 
 
 class Stamp(NamedTuple):
-    """What differs when a file has been written or replaced."""
+    """Changes whenever a file is written or replaced."""
 
     inode: int
     size: int
@@ -182,7 +182,7 @@ class Stamp(NamedTuple):
 
 
 def stamp(path: str) -> Stamp | None:
-    """The present stamp of a file; None if there is none. Raises if that cannot be told."""
+    """The present stamp of a file; None if there is no file. Raises if the file system does not answer."""
     try:
         found = os.stat(path)
     except FileNotFoundError:

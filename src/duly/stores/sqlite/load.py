@@ -1,8 +1,8 @@
-"""Reads all records of the embedded store, as few that are alike at a time.
+"""Reads all records of the embedded store, in blocks of equal rows.
 
-Neighbours in the store say mostly the same, because rows lie in the order of their expressions. So SQLite compares each
-row with the one before it and hands over only those that differ, and the names between them as one text: a million rows
-become a few thousand, and the interpreter is free for the event loop while they are looked for.
+Neighbouring rows are mostly equal but for their names, because rows lie in the order of their expressions. SQLite
+compares each row with the one before it and returns only rows that differ, with the names between them as one text: a
+million rows become a few thousand, and the interpreter is free for the event loop while SQLite searches.
 """
 
 import sqlite3
@@ -15,7 +15,7 @@ from duly.core.record import FIELDS, EqualRows
 from duly.errors import TaskInvalidStructureError
 
 SPAN_GENERATIONS: Final = 20_000
-"""Generations that are read at a time: what Python does with so many names takes a millisecond or two."""
+"""Generations read per query: Python spends a millisecond or two on their names."""
 
 _DECLARED: Final = FIELDS[2:5]
 _STATE: Final = FIELDS[5:]
@@ -47,11 +47,11 @@ def check_count(connection: sqlite3.Connection, tasks: int) -> None:
 
 
 class _OutOfOrderError(Exception):
-    """Something is not as duly writes it; whoever reads row by row can name it."""
+    """A row is not as duly writes it; reading row by row can say which."""
 
 
 def _row_by_row(connection: sqlite3.Connection) -> list[EqualRows]:
-    """The plain way, for what is damaged or scattered."""
+    """Read each row by itself: for a damaged store, and for generations that lie far apart."""
     rows = connection.execute(
         f"SELECT {ROW} FROM tasks AS t LEFT JOIN states AS s ON s.generation = t.generation "
         "WHERE t.retired_at IS NULL ORDER BY t.generation"

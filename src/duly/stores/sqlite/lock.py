@@ -26,7 +26,7 @@ if sys.platform != "win32":
     import fcntl
 
 _HOLDER_BYTES_MAX = 1024
-"""What is longer was not written by duly: a store called `uv` would empty `uv.lock`."""
+"""A longer file was not written by duly: a store called `uv` would otherwise empty `uv.lock`."""
 
 _OBSERVERS_MAX = 10_000
 _PATIENCE_ROUNDS = 50
@@ -104,7 +104,7 @@ class LockFile:
         return True
 
     def touch(self) -> None:
-        """Set the modification time to now, from any thread; whoever takes the lock just now does that as well."""
+        """Set the modification time to now, from any thread; skipped while the lock is taken, which sets it too."""
         if not _changing.acquire(blocking=False):
             return
         try:
@@ -142,10 +142,10 @@ def _close(descriptor: int) -> None:
 
 
 def _check_ours(descriptor: int, path: Path, store: str) -> None:
-    """Raise a StoreError if what has the name of the lock file is something else: its text would be overwritten."""
+    """Raise a StoreError if the file is not a lock file of ours: its text would be overwritten."""
     found = os.fstat(descriptor)
     if not stat.S_ISREG(found.st_mode):
-        reason = "is no regular file"
+        reason = "is not a regular file"
     elif found.st_nlink > 1:
         reason = "has another name as well"
     elif found.st_size > _HOLDER_BYTES_MAX:
@@ -169,7 +169,7 @@ def _lock(descriptor: int) -> None:
 
 
 def _name_of_holder(path: Path) -> dict[str, Any]:
-    """Who has the lock; whoever took it this very moment is about to write its name."""
+    """The holder of the lock; waits a moment for a holder that has just taken it to write its name."""
     for _ in range(_PATIENCE_ROUNDS):
         if holder := _text_of(path):
             return holder
@@ -178,7 +178,7 @@ def _name_of_holder(path: Path) -> dict[str, Any]:
 
 
 def _text_of(path: Path) -> dict[str, Any]:
-    """What a holder wrote into a lock file, as far as it can be read."""
+    """The text that a holder wrote into a lock file, as far as it can be read."""
     try:
         holder = json.loads(path.read_text(encoding="utf-8", errors="replace"))
     except (OSError, ValueError):

@@ -88,7 +88,7 @@ _ENDED: Final = "max(ifnull(s.last_success_at, 0), ifnull(s.last_failure_at, 0))
 _COUNTED: Final = (
     "count(*), min(s.generation), max(s.generation), "
     f"min({_ENDED}), max(s.last_success_at), max(s.last_failure_at), "
-    # What did not end before the bound: `total` leaves out the NULL of a task that never ended.
+    # Tasks that did not end before the bound: `total` leaves out the NULL of a task that never ended.
     "total(s.last_success_at >= :bound OR s.last_failure_at >= :bound)"
 )
 _RUN: Final = "run, generation, cause, scheduled, started_at, ended_at, outcome, error"
@@ -218,7 +218,7 @@ class SqliteView:
         self._alive = {"alive": holder.alive, "newest": newest}
 
     def snapshot(self) -> Snapshot:
-        """What concerns the store as a whole."""
+        """The store as a whole, at one moment."""
         zone = self._connection.execute("SELECT value FROM meta WHERE key = 'zone'").fetchone()
         arrivals = self._connection.execute("SELECT since FROM schedulers ORDER BY since").fetchall()
         return Snapshot(

@@ -36,7 +36,7 @@ _left_open: list[sqlite3.Connection] = []
 
 
 class Found(Enum):
-    """What was at the store's path before this scheduler wrote there."""
+    """The content of the store's path before this scheduler wrote there."""
 
     NOTHING = auto()
     EMPTY_FILE = auto()
@@ -97,7 +97,7 @@ class SqliteStore:
         self._worker: Threads = worker if worker is not None else DaemonThreads(1, "duly-store")
         self._lock = None if self.in_memory else LockFile(self.path)
         self._connection: sqlite3.Connection | None = None
-        self._files: tuple[Identity | None, ...] = ()  # those that the connection writes to
+        self._files: tuple[Identity | None, ...] = ()  # the files that the connection writes to
         self._version: Any = None  # changes when somebody else writes
         self._found = Found.NOTHING
         self._found_version = 0
@@ -309,7 +309,7 @@ class SqliteStore:
         self._connection, self._claim = connection, Claim.HELD
 
     def _stay_in_place(self) -> None:
-        """What is written must be what the next start finds: SQLite itself goes on writing to a removed file."""
+        """Check that the next start will find what is written now: SQLite goes on writing to a removed file."""
         assert self._lock is not None and self._connection is not None
         if self._lock.keep():
             self._claim = Claim.IN_DOUBT
@@ -425,7 +425,7 @@ class SqliteStore:
     # --- letting go --------------------------------------------------------------------------------------------------
 
     def _release(self) -> None:
-        # What lives in memory outlives a stop, as a file would, but not the death of its process.
+        # A store in memory outlives a stop, as a file would, but not the death of its process.
         if self._connection is not None and (self._stage is Stage.ABANDONED or not self.in_memory):
             connection, self._connection = self._connection, None
             with contextlib.suppress(sqlite3.Error):

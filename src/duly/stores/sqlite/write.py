@@ -19,13 +19,13 @@ from duly.stores.port import Replacement
 Verb = Literal["replaced", "written"]
 
 DECLARED_TOGETHER_MIN: Final = 8
-"""From so many on, declarations that differ in their names alone are inserted by one statement."""
+"""At least this many declarations that differ only in their names are inserted by one statement."""
 
 DECLARED_TOGETHER_MAX: Final = 20_000
-""" ... and by one for each so many: their names are put together and taken apart without a pause."""
+"""One such statement takes at most this many: joining and splitting their names has no pause."""
 
 OFFSET_BITS: Final = 20
-"""Room for a quarter of an hour in milliseconds, beside more generations than there can be."""
+"""An end is packed as `generation << 20 | milliseconds since the first end`, which has room for 17 minutes."""
 
 ENDED: Final = (
     f"SELECT value >> {OFFSET_BITS} AS generation, :base + 1000 * (value & {(1 << OFFSET_BITS) - 1}) AS at "
@@ -36,7 +36,7 @@ ENDED: Final = (
 
 @dataclass(slots=True)
 class Statements:
-    """What one scheduler writes: `key` stands in every record it touches, `history` bounds the runs kept."""
+    """The statements of one scheduler: `key` stands in every record it touches, `history` bounds the runs kept."""
 
     identifier: str
     key: int
