@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from tests.compute import NotInTimeError
 from tests.system.record import record
 from tests.system.time_judging import HOUR, MINUTE, Daily, at, judge, served_once, side_by_side
 from tests.system.time_program import Job, Process, Setup
@@ -107,10 +108,13 @@ def test_a_host_that_moves_between_starts_goes_on_in_the_new_zone(tmp_path: Path
     store, witness = str(tmp_path / "store.db"), str(tmp_path / "witness")
     jobs = [Job("noon", noon.cron), Job("hourly", hourly.cron)]
     judged = None
+    stopped_at = 0
     for zone, begins, due in lives:
+        if stopped_at >= begins:
+            raise NotInTimeError("a life lasted into the next one: its process came too late for its own noon")
         with Process(Setup(store, witness, jobs, begins=begins, zone=zone)) as process:
             process.wait_for_start("noon", lambda at, due=due: at >= due)  # type: ignore[misc]
-            process.stop()
+            stopped_at = process.stop()
             judged = judge(store, process)
     assert judged is not None
     moves = [
