@@ -17,15 +17,19 @@ import pytest
 
 import duly
 from duly.events import (
+    Event,
     StoreFault,
     StoreRecovered,
+    TaskAdded,
     TaskInterrupted,
+    TaskPreserved,
     TaskRunCompleted,
     TaskRunFailed,
     TaskRunStarted,
 )
 from duly.stores import SqliteStore
 from duly.stores.sqlite import schema
+from duly.stores.sqlite.lock import LockFile
 from duly.testing import SimulatedHost
 from duly.threads import Inline
 from tests.spec.helpers import told
@@ -549,6 +553,39 @@ async def test_two_names_of_one_file_are_one_store(store: Path, tmp_path: Path) 
     await use(names[1])
     assert set(stored_tasks(store)) == {"a"}
     assert len([name for name in files_in(tmp_path) if name.endswith(".lock")]) == 1
+
+
+async def test_what_the_holder_writes_before_it_leaves_is_known_to_the_next_one(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SPEC 5.7, 5.1: a store is loaded under its lock: what was read before may be out of date by then.
+
+    The next scheduler is about to take the lock when the one that holds it declares another task and stops.
+    """
+    holder = duly.Scheduler(store)
+    await holder.initialize(REGISTRATIONS)
+    more = [*REGISTRATIONS, ("b", NEVER_TODAY, nothing, DELAY)]
+    event_loop = asyncio.get_running_loop()
+    acquire = LockFile.acquire
+
+    async def declare_and_stop() -> None:
+        await holder.initialize(more)
+        await holder.stop()
+
+    def acquire_late(lock: LockFile, *arguments: Any) -> None:
+        monkeypatch.setattr(LockFile, "acquire", acquire)
+        asyncio.run_coroutine_threadsafe(declare_and_stop(), event_loop).result(60)
+        acquire(lock, *arguments)
+
+    events: list[Event] = []
+    monkeypatch.setattr(LockFile, "acquire", acquire_late)
+    scheduler = duly.Scheduler(store, on_event=events.append)
+    await scheduler.initialize(more)
+    await scheduler.stop()
+    assert LockFile.acquire is acquire, "nobody took the lock"
+    assert [event.task_name for event in events if isinstance(event, TaskPreserved)] == ["a", "b"]
+    assert not [event for event in events if isinstance(event, TaskAdded)]
+    assert query(store, "SELECT name FROM tasks ORDER BY generation") == [("a",), ("b",)]
 
 
 async def test_the_lock_file_stays_says_who_holds_it_and_when_the_last_poll_was(
