@@ -1,6 +1,7 @@
 """The trace that a scheduler leaves, and the monitor that shadows it: from the store to the verdict."""
 
 import io
+import json
 import sqlite3
 from collections.abc import Callable, Coroutine
 from datetime import timedelta
@@ -195,3 +196,35 @@ async def test_a_zone_without_a_name_is_refused_by_a_trace(tmp_path: Path) -> No
         await host.scheduler().initialize([("a", HOURLY, quick, DELAY)])
         await host.advance(hours=1)
         assert len([event for event in host.events if event.name == "TaskRunStarted"]) == 1
+
+
+async def test_each_start_says_how_many_runs_were_open_before_it(tmp_path: Path) -> None:
+    """FORMAL A1: `slots` of a start: starts of one batch count one another, and its ends are over."""
+    path = tmp_path / "state.db"
+    async with SimulatedHost("2024-05-01T12:00", "UTC") as host:
+
+        async def long() -> None:
+            await host.sleep(90)
+
+        scheduler = host.scheduler(path, trace=True)
+        tasks = [
+            ("a", "* * * * *", quick, DELAY),
+            ("b", "0 * * * *", long, DELAY),
+            ("c", "* * * * *", lambda: None, DELAY),
+        ]
+        await scheduler.initialize(tasks)
+        await host.advance(minutes=3)
+        await scheduler.stop()
+    running = 0
+    seen = set()
+    for line in exported(path).splitlines():
+        match json.loads(line):
+            case ["RS", *_, slots]:
+                assert slots == running, line
+                seen.add(slots)
+                running += 1
+            case ["RE", *_]:
+                running -= 1
+            case _:
+                pass
+    assert seen == {0, 1, 2}

@@ -209,8 +209,9 @@ STATES: dict[str, tuple[str, ...]] = {
 }
 
 
-async def test_an_interrupted_run_is_found_counted_and_continued(place: Place) -> None:
-    """SPEC 3.7: interruptions in a row survive, and end with an end."""
+@pytest.mark.parametrize("error", [None, "it failed"])
+async def test_an_interrupted_run_is_found_counted_and_continued(place: Place, error: str | None) -> None:
+    """SPEC 3.7: interruptions in a row survive, and end with an end, whatever that is."""
     one = task(1)
     async with living(place.store(), "life 0") as life:
         await life.declare(added=[one])
@@ -231,11 +232,16 @@ async def test_an_interrupted_run_is_found_counted_and_continued(place: Place) -
             await life.write(begun)
     async with living(place.store(), "life 4") as life:
         await life.declare()
-        await life.write(ended(begun, now))
+        await life.write(ended(begun, now, error))
     (record,) = (await found(place)).values()
-    assert record.state == one.state == AwaitingRun(one.state.served_through, now, now, None)
+    assert record.state == one.state
+    if error is None:
+        assert one.state == AwaitingRun(one.state.served_through, now, now, None)
+    (row,) = await rows_of(place)
+    assert row["interruptions"] == 0
     outcomes = [(number, outcome) for number, *_, outcome, _ in place.runs()]
-    assert outcomes == [(1, "interrupted"), (2, "interrupted"), (3, "interrupted"), (4, "interrupted"), (4, "success")]
+    interrupted = [(1, "interrupted"), (2, "interrupted"), (3, "interrupted"), (4, "interrupted")]
+    assert outcomes == [*interrupted, (4, "success" if error is None else "failure")]
 
 
 async def test_a_batch_is_written_whole_or_not_at_all(place: Place) -> None:

@@ -9,14 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from duly.errors import TraceError
+from duly.core.changes import Batch
+from duly.core.resolution import Resolution
+from duly.errors import StoreError, TraceError
 from duly.formal import Report, check
 from duly.formal.registers import RegisterSnapshot
-from duly.stores import SqliteStore
+from duly.stores import Replacement, SqliteStore
+from duly.stores.port import TraceRow, TraceRows
 from duly.stores.sqlite.schema import create
 from duly.stores.sqlite.trace import Tracing, export
 from duly.testing import SimulatedHost
 from duly.threads import Inline
+from tests.stores.contract import AT_NOON, NOON, Life, at, living, start, task
+from tests.stores.helpers import everything
 
 LAST = "(SELECT max(seq) FROM trace)"
 CUT = f"DELETE FROM trace WHERE seq = {LAST}"
@@ -188,3 +193,49 @@ async def test_an_interrupted_trace_is_still_held_to_its_end(tmp_path: Path) -> 
         change(path, CUT)
         with pytest.raises(TraceError, match="the trace was cut"):
             judged(path)
+
+
+# --- one transaction -------------------------------------------------------------------------------------------------
+
+POSSIBLE: TraceRow = ("IS", AT_NOON, 2)
+IMPOSSIBLE: TraceRow = ("IS", AT_NOON, object())  # cannot be written as JSON
+
+
+async def declare(life: Life, name: str, rows: list[TraceRow], registers: RegisterSnapshot | None = None) -> None:
+    """An initialize() that adds a task and leaves a trace."""
+    added = [task(life.number, name)]
+    replacement = Replacement(Resolution(life.now, added=added), None, "UTC", life.now, TraceRows(rows, registers))
+    await life.store.replace(replacement, life.take_number())
+
+
+async def test_an_initialize_and_its_trace_are_on_record_together_or_neither_is(tmp_path: Path) -> None:
+    """SPEC 7.6: the trace is the durable log: one transaction, for a scheduler that was running before as well."""
+    path = tmp_path / "state.db"
+    async with living(SqliteStore(path)) as life:
+        await declare(life, "first", [("IS", AT_NOON, 1)], RegisterSnapshot({}))
+        before = everything(path)
+        with pytest.raises(TypeError, match="not JSON serializable"):
+            await declare(life, "second", [POSSIBLE, IMPOSSIBLE])
+        assert everything(path) == before
+        with pytest.raises(StoreError):
+            await declare(life, "first", [POSSIBLE])  # a second task of that name
+        assert everything(path) == before
+        await declare(life, "second", [POSSIBLE])
+        after = everything(path)
+    assert len(after["tasks"]) == len(before["tasks"]) + 1
+    assert len(after["trace"]) == len(before["trace"]) + 1
+
+
+async def test_a_start_and_its_trace_are_on_record_together_or_neither_is(tmp_path: Path) -> None:
+    """SPEC 7.6, 3.9: a batch of starts and ends is one transaction, its trace included."""
+    path, one = tmp_path / "state.db", task(1)
+    async with living(SqliteStore(path)) as life:
+        trace = TraceRows([POSSIBLE], RegisterSnapshot({}))
+        await life.store.replace(Replacement(Resolution(life.now, added=[one]), None, "UTC", life.now, trace), 1)
+        before = everything(path)
+        batch = Batch.of([start(one, 1, at(NOON + 60, 1))])
+        with pytest.raises(TypeError, match="not JSON serializable"):
+            await life.store.write(batch, 2, [IMPOSSIBLE])
+        assert everything(path) == before
+        await life.store.write(batch, 2, [POSSIBLE])
+        assert len(everything(path)["trace"]) == len(before["trace"]) + 1
