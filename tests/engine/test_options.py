@@ -15,6 +15,8 @@ import duly
 from duly.clock import SystemClock
 from duly.events import Event
 from duly.stores import SqliteStore
+from duly.stores.sqlite.lock import read_holder
+from tests.stores.helpers import stored_tasks
 
 
 async def noop() -> None:
@@ -88,11 +90,13 @@ def ignore(event: Event) -> None:
     ],
     ids=lambda options: repr(options).split(" at ")[0],
 )
-async def test_every_documented_value_works(options: dict[str, Any]) -> None:
-    """What is documented is accepted, and a scheduler with it initialises and stops."""
-    scheduler = duly.Scheduler(":memory:", **options)
+async def test_every_documented_value_works(store: Path, options: dict[str, Any]) -> None:
+    """What is documented is accepted, and a scheduler with it declares tasks and stops."""
+    scheduler = duly.Scheduler(store, **options)
     await scheduler.initialize([("task", "0 0 1 1 *", noop, timedelta(0))])
     await scheduler.stop()
+    assert stored_tasks(store) == {"task": ("0 0 1 1 *", 0)}
+    assert not read_holder(str(store)).alive
 
 
 @pytest.mark.parametrize("make", [str, Path, SqliteStore], ids=["str", "Path", "Store"])

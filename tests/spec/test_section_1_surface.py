@@ -21,13 +21,16 @@ from duly.events import (
     Event,
     SchedulerInitializationFailed,
     SchedulerReinitializationFailed,
+    TaskAdded,
     TaskRunCompleted,
     TaskRunFailed,
     TaskRunStarted,
 )
 from duly.testing import SimulatedHost
+from tests.spec.helpers import Ear
 from tests.stores.helpers import constrain_tasks
 
+MILLISECOND = timedelta(milliseconds=1)
 MINUTE = timedelta(minutes=1)
 EVERY_MINUTE = "* * * * *"
 PATIENCE_SECONDS = 30.0
@@ -51,9 +54,15 @@ async def refused(registrations: Any, store: Any = ":memory:") -> duly.DulyError
 
 
 async def accepted(registrations: Any) -> None:
-    scheduler = duly.Scheduler(":memory:")
+    """Check that initialize() declares each registration."""
+    ear = Ear()
+    scheduler = duly.Scheduler(":memory:", on_event=ear)
     await scheduler.initialize(registrations)
     await scheduler.stop()
+    added = [(event.task_name, event.cron_expression, event.retry_delay_ms) for event in ear.of(TaskAdded)]
+    assert added == [
+        (name, cron, delay // MILLISECOND + bool(delay % MILLISECOND)) for name, cron, _, delay in registrations
+    ]
 
 
 # --- 1.1 two coroutines ----------------------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ from duly.events import (
     TaskRunStarted,
 )
 from duly.stores import Replacement, SqliteStore
+from duly.stores.sqlite.lock import read_holder
 from duly.testing import SimulatedHost
 from duly.threads import Inline
 from tests.spec.helpers import (
@@ -1281,33 +1282,52 @@ async def test_an_awaitable_that_a_blocking_callback_returns_is_awaited_and_can_
 async def test_a_thread_that_exceeds_its_time_stays_running_until_it_really_ends_and_has_then_failed(
     path: Path, returns: str
 ) -> None:
-    """SPEC 3.10: a thread cannot be cancelled: such a run stays running until it really ends, and has then failed."""
-    release = threading.Event()
+    """SPEC 3.10: a thread cannot be cancelled: such a run stays running until it really ends, and has then failed.
+
+    A coroutine reaches the same limit at the same instant, again and again, and its end is waited for: had the limit
+    ended the run of the thread as well, that would be in the same batch, or in an earlier one.
+    """
+    event_loop = asyncio.get_running_loop()
+    begun, release = asyncio.Event(), threading.Event()
+    calls: list[str] = []
     awaited: list[str] = []
 
     async def rest() -> None:
         awaited.append("the rest")
 
     def work() -> object:
+        calls.append("thread")
+        event_loop.call_soon_threadsafe(begun.set)
         release.wait(30)
         if returns == "an exception":
             raise CallbackError
         return rest() if returns == "a coroutine" else None
 
+    witnessed, over = asyncio.Queue[None](), asyncio.Event()
+
+    async def wait() -> None:
+        witnessed.put_nowait(None)
+        await over.wait()
+
     ear, clock = Ear(), ManualClock()
     scheduler = duly.Scheduler(path, on_event=ear, clock=clock, run_timeout=10 * SECOND)
-    await scheduler.initialize([("task", EVERY_MINUTE, work, timedelta(0))])
-    await ear.hear(TaskRunStarted)
-    for _ in range(3):
-        looks = len(ear.of(PollCompleted))
+    await scheduler.initialize(
+        [("task", EVERY_MINUTE, work, timedelta(0)), ("witness", EVERY_MINUTE, wait, timedelta(0))]
+    )
+    await asyncio.wait_for(begun.wait(), 30)  # its time limit has begun
+    for times in range(1, 4):
+        await asyncio.wait_for(witnessed.get(), 30)
         clock.advance(60)
-        await ear.hear(PollCompleted, times=looks + 1)
-    assert stored(path)["run"] is not None
-    assert len(ear.of(TaskRunStarted)) == 1
+        await ear.hear(TaskRunFailed, "witness", times=times)
+        assert stored(path)["run"] == ear.of(TaskRunStarted, "task")[0].run_id
+        assert ear.of(TaskRunFailed, "task") == []
+        assert calls == ["thread"]
+    assert len(ear.of(TaskRunStarted, "task")) == 1
     release.set()
-    (failed, *_) = await ear.hear(TaskRunFailed)
+    (failed, *_) = await ear.hear(TaskRunFailed, "task")
     assert "TimeoutError" in failed.error
     assert awaited == []
+    over.set()
     await scheduler.stop()
 
 
@@ -1582,8 +1602,10 @@ def test_a_loop_that_is_torn_down_right_after_initialize_releases_the_store(path
     async def main() -> None:
         await duly.Scheduler(path).initialize([("task", EVERY_MINUTE, succeed, HOUR)])
 
-    asyncio.run(main())
-    asyncio.run(main())
+    for _ in range(2):
+        asyncio.run(main())
+        assert not read_holder(str(path)).alive
+        assert (stored(path)["run"], history(path)) == (None, [])
 
 
 def test_a_loop_that_is_torn_down_while_stop_waits_records_nothing_and_releases_the_store(path: Path) -> None:
