@@ -342,6 +342,8 @@ class _Element:
             values = self._range(body, open_end=bool(slash), remarks=remarks)
         if slash:
             remarks.insert(0, "a step: the values one by one")
+            if body.isdigit():
+                remarks.append(f"from {body} to the end of the field; some crons read {body} alone")
         members = {value % 7 if self.field is WEEKDAY else value for value in values[::step]}
         return members, "; ".join(remarks) or None
 

@@ -3,7 +3,7 @@
 import pwd
 import sys
 from collections.abc import Callable
-from datetime import timedelta, tzinfo
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,7 +27,7 @@ def import_() -> None:
     """Convert crontab, Celery beat or APScheduler to registrations.
 
     The result is a Python file on standard output. Its comments say what will be different under duly; schedules that
-    duly cannot express are left out, with the reason.
+    duly cannot express, or that are meant in another zone, are left out, with the reason.
 
     \b
     Example:
@@ -42,7 +42,7 @@ def _common(command: F) -> F:
         "--tz",
         metavar="ZONE",
         shell_complete=complete_zone,
-        help="The zone duly will run in; the default is the host's.",
+        help="The zone duly will run in; the default is the host's. Schedules meant in another one are left out.",
     )(command)
     delayed = click.option(
         "--retry-delay",
@@ -58,7 +58,9 @@ def _common(command: F) -> F:
 @import_.command(epilog="Exit code 0 if all was imported, 1 if anything was left out.")
 @click.argument("file", type=click.Path(path_type=Path, allow_dash=True))
 @click.option(
-    "--system/--user", default=None, help="Whether a user name precedes each command; the default is to find out."
+    "--system/--user",
+    default=None,
+    help="Whether a user name precedes each command; detected automatically by default.",
 )
 @_common
 def crontab(file: Path, system: bool | None, tz: str | None, retry_delay: timedelta, as_json: bool) -> int:
@@ -99,7 +101,7 @@ def celery(target: str, tz: str | None, retry_delay: timedelta, as_json: bool) -
     """
     from duly.cli.importers.celery import read_celery
 
-    return _print(read_celery(target, _zone(tz)), tz, retry_delay, as_json=as_json)
+    return _print(read_celery(target), tz, retry_delay, as_json=as_json)
 
 
 @import_.command(epilog="Exit code 0 if all was imported, 1 if anything was left out.")
@@ -116,11 +118,7 @@ def apscheduler(target: str, tz: str | None, retry_delay: timedelta, as_json: bo
     """
     from duly.cli.importers.apscheduler import read_apscheduler
 
-    return _print(read_apscheduler(target, _zone(tz)), tz, retry_delay, as_json=as_json)
-
-
-def _zone(tz: str | None) -> tzinfo:
-    return host_zone() if tz is None else zone_named(tz)
+    return _print(read_apscheduler(target), tz, retry_delay, as_json=as_json)
 
 
 def _is_user(name: str) -> bool:
@@ -132,7 +130,7 @@ def _is_user(name: str) -> bool:
 
 
 def _print(drafts: Drafts, tz: str | None, retry_delay: timedelta, *, as_json: bool) -> int:
-    zone = _zone(tz)
+    zone = host_zone() if tz is None else zone_named(tz)
     found = finish(drafts, zone, as_datetime(now(), zone))
     if not found.entries:
         fail(f"nothing to import in {found.origin}", None, Exit.NO)

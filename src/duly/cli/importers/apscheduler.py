@@ -1,7 +1,6 @@
 """Drafts from the jobs of an APScheduler 3; the library is imported only here, and only when this is used."""
 
 from collections.abc import Iterator
-from datetime import tzinfo
 from typing import Any, Final
 
 from duly.cli.importers.draft import Draft, Drafts, literal, task_name
@@ -15,14 +14,14 @@ _DIFFERENCES: Final = (
     "a missed minute is served once, however late; APScheduler drops it after misfire_grace_time",
     "a failed run is retried after RETRY_DELAY; APScheduler waits for the next time",
     "a task never overlaps itself: a due minute during a run starts when that run ends; APScheduler skips it",
-    "times are the host's local times; each APScheduler trigger has a time zone of its own",
+    "times are the host's local times; each APScheduler trigger has a zone of its own, and is left out if it differs",
     "minutes that daylight saving skips run nothing; repeated ones run the first time only",
     "weekdays are renumbered: 0 is Monday in APScheduler, and Sunday in POSIX",
     "functions that are not coroutine functions run in worker threads of duly's own; executors are not imported",
 )
 
 
-def read_apscheduler(text: str, zone: tzinfo) -> Drafts:
+def read_apscheduler(text: str) -> Drafts:
     """The jobs of a scheduler, or of the one that a function returns."""
     try:
         from apscheduler.schedulers.base import BaseScheduler  # type: ignore[import-untyped]
@@ -44,13 +43,13 @@ def read_apscheduler(text: str, zone: tzinfo) -> Drafts:
     drafts: list[Draft] = []
     imports: set[str] = set()
     for job in found.get_jobs():
-        drafts += _drafts(job, zone, imports)
+        drafts += _drafts(job, imports)
     if any(draft.call is not None and draft.call.startswith("partial(") for draft in drafts):
         imports.add("from functools import partial")
     return Drafts(f"the jobs of {text}", drafts, _DIFFERENCES, tuple(imports))
 
 
-def _drafts(job: Any, zone: tzinfo, imports: set[str]) -> Iterator[Draft]:
+def _drafts(job: Any, imports: set[str]) -> Iterator[Draft]:
     """One draft for each trigger of a job."""
     named = task_name(str(job.name if len(str(job.id)) == 32 else job.id)) or "job"
     several = type(job.trigger).__name__ == "OrTrigger"
@@ -60,13 +59,13 @@ def _drafts(job: Any, zone: tzinfo, imports: set[str]) -> Iterator[Draft]:
             draft.notes.append(
                 "one of several triggers joined by OR: each is a task of its own, so two may run at once"
             )
-        _read_trigger(draft, trigger, zone)
+        _read_trigger(draft, trigger)
         _read_limits(draft, job)
         _read_call(draft, job, imports)
         yield draft
 
 
-def _read_trigger(draft: Draft, trigger: Any, zone: tzinfo) -> None:
+def _read_trigger(draft: Draft, trigger: Any) -> None:
     kind = type(trigger).__name__
     if kind == "CronTrigger":
         _read_cron(draft, trigger)
@@ -79,8 +78,8 @@ def _read_trigger(draft: Draft, trigger: Any, zone: tzinfo) -> None:
     else:
         draft.obstacles.append(f"a trigger of type {kind}, which cron cannot express")
     theirs = getattr(trigger, "timezone", None)
-    if theirs is not None:
-        draft.note_zone(str(theirs), zone)
+    if theirs is not None and kind != "IntervalTrigger":
+        draft.zone, draft.zone_origin = str(theirs), "the trigger's timezone"
     for limit in ("start_date", "end_date"):
         given = getattr(trigger, limit, None)
         # An interval always has a start: it is how it counts.

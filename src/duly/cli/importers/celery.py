@@ -1,12 +1,13 @@
 """Drafts from Celery's beat schedule; Celery itself is imported only here, and only when this is used."""
 
 from collections.abc import Mapping
-from datetime import timedelta, tzinfo
+from datetime import timedelta
 from typing import Any, Final
 
 from duly.cli.importers.draft import Draft, Drafts, literal, task_name
 from duly.cli.output import Exit, fail
 from duly.cli.target import Target, load_object, parse_target
+from duly.core.moments import zone_name
 
 _SETS: Final = {
     "minute": "minute", "hour": "hour", "day": "day_of_month", "month": "month_of_year", "weekday": "day_of_week",
@@ -16,7 +17,7 @@ _DIFFERENCES: Final = (
     "a run is the sending of a message: it succeeds when the broker has taken it, whatever the task does then",
     "a failed sending is retried after RETRY_DELAY; beat waits for the next time",
     "minutes missed while the scheduler was down are served later, once; beat does so only from its own schedule file",
-    "times are the host's local times; beat computes in the application's timezone, UTC unless configured",
+    "times are the host's local times; beat computes in the application's, and what differs is left out",
     "minutes that daylight saving skips run nothing; repeated ones run the first time only",
     "weekdays are numbered alike: 0 is Sunday in Celery as in POSIX",
     "arguments are copied as they are now; the schedule is read once, by this import, not when the application starts",
@@ -33,7 +34,7 @@ def send(task: str, *arguments: Any, keywords: dict[str, Any] | None = None, **o
 '''
 
 
-def read_celery(text: str, zone: tzinfo) -> Drafts:
+def read_celery(text: str) -> Drafts:
     """The beat schedule of an application, or a beat schedule by itself."""
     try:
         import celery  # type: ignore[import-untyped]  # noqa: F401
@@ -42,7 +43,10 @@ def read_celery(text: str, zone: tzinfo) -> Drafts:
     target = parse_target(text, "app")
     found = load_object(target)
     schedule, theirs = _schedule_of(found, text)
-    drafts = [_draft(str(name), each, zone, theirs) for name, each in schedule.items()]
+    origin = "the zone of the application"
+    if isinstance(found, Mapping):
+        origin = "the zone of Celery itself: this schedule does not name one, but its application may"
+    drafts = [_draft(str(name), each, theirs, origin) for name, each in schedule.items()]
     reachable = not isinstance(found, Mapping) and "." not in target.attribute
     application = _import_line(target, "app") if reachable else "from celery import current_app as app"
     imports = ("from collections.abc import Callable", "from typing import Any", application)
@@ -55,19 +59,19 @@ def _import_line(target: Target, name: str) -> str:
     return f"from {module} import {target.attribute}" + ("" if target.attribute == name else f" as {name}")
 
 
-def _schedule_of(found: Any, text: str) -> tuple[Mapping[Any, Any], str]:
-    """The schedule, and the name of its time zone."""
+def _schedule_of(found: Any, text: str) -> tuple[Mapping[Any, Any], str | None]:
+    """The schedule, and the name of its time zone; None if it is the host's."""
     if isinstance(found, Mapping):
-        return found, "UTC, unless the application sets another"
+        return found, "UTC"
     settings = getattr(found, "conf", found)
     schedule = getattr(settings, "beat_schedule", None)
     if not isinstance(schedule, Mapping):
         fail(f"{text} has no beat_schedule", "name a Celery application, or a dict of beat entries", Exit.TARGET)
-    theirs = getattr(settings, "timezone", None) or ("UTC" if getattr(settings, "enable_utc", True) else "local")
-    return schedule, str(theirs)
+    theirs = getattr(settings, "timezone", None) or ("UTC" if getattr(settings, "enable_utc", True) else None)
+    return schedule, theirs if theirs is None or isinstance(theirs, str) else zone_name(theirs)
 
 
-def _draft(name: str, given: Any, zone: tzinfo, theirs: str) -> Draft:
+def _draft(name: str, given: Any, theirs: str | None, origin: str) -> Draft:
     values = given if isinstance(given, Mapping) else {
         key: getattr(given, key, None) for key in ("task", "schedule", "args", "kwargs", "options")
     }  # fmt: skip
@@ -76,17 +80,16 @@ def _draft(name: str, given: Any, zone: tzinfo, theirs: str) -> Draft:
     if not isinstance(task, str):
         draft.obstacles.append("it does not name a task")
         return draft
-    _read_schedule(draft, schedule)
-    if theirs != "local":
-        draft.note_zone(theirs, zone)
+    _read_schedule(draft, schedule, theirs, origin)
     _read_call(draft, task, values)
     return draft
 
 
-def _read_schedule(draft: Draft, schedule: Any) -> None:
+def _read_schedule(draft: Draft, schedule: Any, zone: str | None, origin: str) -> None:
     from celery import schedules
 
     if isinstance(schedule, schedules.crontab):
+        draft.zone, draft.zone_origin = zone, origin
         draft.set_fields({ours: {int(each) for each in getattr(schedule, theirs)} for ours, theirs in _SETS.items()})
         written = [str(getattr(schedule, f"_orig_{theirs}", "*")) for theirs in _SETS.values()]
         if any("/" in each or any(map(str.isalpha, each)) for each in written):

@@ -2,22 +2,24 @@
 
 import re
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from typing import Final
 
-from duly.cli.importers.draft import Draft, Drafts, task_name
+from duly.cli.importers.draft import Draft, Drafts, digest, task_name
 from duly.core.cron import parse_cron
 from duly.core.dialects import translate
 from duly.errors import InvalidCronExpressionError
-from duly.insight.words import listed
 
 _VARIABLE: Final = re.compile(r"""\s*(["']?)([A-Za-z_]\w*)\1\s*=\s*(.*?)\s*$""")
-_ENTRY: Final = re.compile(r"\s*-?(@\w+|(?:[^\s@]\S*[ \t]+){4}\S+)[ \t]+(\S.*)$")
+_ENTRY: Final = re.compile(r"\s*-?(@every[ \t]+\S+|@\w+|(?:[^\s@]\S*[ \t]+){4}\S+)[ \t]+(\S.*)$")
 _USER: Final = re.compile(r"[a-z_][a-z0-9_.-]*[$]?")
 _WRAPPERS: Final = frozenset(
     {"cd", "test", "[", "nice", "ionice", "sudo", "env", "exec", "time", "timeout", "flock", "chronic", "command", "sh",
      "bash", "/bin/sh", "/bin/bash", "python", "python3", "if", "then", "root"}
 )  # fmt: skip
-_ZONES: Final = ("CRON_TZ", "TZ")
+_SUBCOMMAND: Final = re.compile(r"[A-Za-z][\w:.-]*")
+_GO_DURATION: Final = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
+_NOT_PASSED_ON: Final = frozenset({"CRON_TZ", "MAILTO", "MAILFROM"})
 
 _DIFFERENCES: Final = (
     "a minute missed while the host or the scheduler was down is served later, once; cron forgets it",
@@ -99,8 +101,8 @@ def _draft(number: int, line: str, variables: dict[str, str], *, system: bool) -
         draft.notes.append(
             "'%' in the command: the text after the first is its standard input, further ones are line breaks"
         )
-    draft.name = _name_of(command) or f"line-{number}"
-    given = {key: value for key, value in variables.items() if key not in (*_ZONES, "MAILTO", "MAILFROM")}
+    draft.name = _name_of(command) or f"command-{digest(command)}"
+    given = {key: value for key, value in variables.items() if key not in _NOT_PASSED_ON}
     arguments = [repr(command)] + ([repr(stdin)] if stdin is not None else [])
     arguments += [f"{key}={value!r}" for key, value in given.items()]
     draft.call = f"shell({', '.join(arguments)})"
@@ -108,6 +110,11 @@ def _draft(number: int, line: str, variables: dict[str, str], *, system: bool) -
 
 
 def _read_schedule(draft: Draft, schedule: str) -> None:
+    macro, _, duration = schedule.partition(" ")
+    if macro.lower() == "@every" and (parts := _GO_DURATION.fullmatch(duration.strip())):
+        hours, minutes, seconds = (int(part or 0) for part in parts.groups())
+        draft.set_interval(timedelta(hours=hours, minutes=minutes, seconds=seconds))
+        return
     try:
         parse_cron(schedule)
     except InvalidCronExpressionError as fault:
@@ -128,9 +135,10 @@ def _read_schedule(draft: Draft, schedule: str) -> None:
 
 
 def _read_zone(draft: Draft, variables: dict[str, str]) -> None:
-    zones = [f"{name}={variables[name]}" for name in _ZONES if name in variables]
-    if zones:
-        draft.notes.append(f"{listed(zones)}: duly uses the host's zone; shift the times, or set the zone of the host")
+    if "CRON_TZ" in variables:
+        draft.zone, draft.zone_origin = variables["CRON_TZ"], "CRON_TZ"
+    if "TZ" in variables:
+        draft.notes.append(f"TZ={variables['TZ']} is a variable of the command, and not the zone of its times")
 
 
 def _split_at_percent(command: str) -> tuple[str, str | None]:
@@ -140,14 +148,19 @@ def _split_at_percent(command: str) -> tuple[str, str | None]:
 
 
 def _name_of(command: str) -> str:
-    """A name for a command: the first program in it that does not just start another."""
-    for word in re.split(r"[\s;&|()<>]+", command):
+    """A name for a command: the first program in it that does not just start another, and its subcommand.
+
+    The name follows from the command alone, wherever its line stands, so that a second import gives it again.
+    """
+    words = re.findall(r"[;&|()<>]+|[^\s;&|()<>]+", command)
+    for word, following in zip(words, [*words[1:], ""], strict=True):
         bare = word.strip("\"'")
         if not bare or bare in _WRAPPERS or "=" in bare or bare.startswith(("-", "$", "`")) or bare.isdigit():
             continue
         stem = task_name(bare.rstrip("/").rsplit("/", 1)[-1])
         if stem and not (command.startswith("cd ") and command.split()[1].strip("\"'") == bare):
-            return re.sub(r"\.(sh|py|pl|rb|php)$", "", stem)
+            stem = re.sub(r"\.(sh|py|pl|rb|php)$", "", stem)
+            return task_name(f"{stem}-{following}") if _SUBCOMMAND.fullmatch(following) else stem
     return ""
 
 

@@ -1,15 +1,15 @@
 """A schedule of another scheduler, on its way to a registration."""
 
 import ast
+import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta, tzinfo
+from datetime import timedelta
 from typing import Any
 
 from duly.core.dialects import posix_set
 from duly.core.fields import FIELDS
-from duly.core.moments import zone_name
 
 
 @dataclass(slots=True)
@@ -20,11 +20,19 @@ class Draft:
     """How it is written there, for people."""
 
     name: str
+    """A name from what it is called or what it does there; `finish` makes it unique."""
+
     posix: str | None = None
     """The expression, once there is one."""
 
     call: str | None = None
     """The callback as Python source, once there is one."""
+
+    zone: str | None = None
+    """The zone that its times are meant in there; None for the host's, and for intervals, which have none."""
+
+    zone_origin: str = ""
+    """Where the other scheduler has the zone from, for people."""
 
     notes: list[str] = field(default_factory=list)
     """What will be different under duly."""
@@ -43,7 +51,10 @@ class Draft:
         self.posix = " ".join("*" if full[name] else posix_set(values[name]) for name in FIELDS)
 
     def set_interval(self, every: timedelta) -> None:
-        """Take the expression from an interval, if that divides an hour, a day or a week."""
+        """Take the expression from an interval, if that divides an hour, a day or a week.
+
+        It has no zone: an interval counts from some start, at whatever time of day that was.
+        """
         seconds = every.total_seconds()
         minutes = int(seconds // 60)
         if seconds <= 0 or seconds % 60:
@@ -66,11 +77,6 @@ class Draft:
             )
             return
         self.notes.append(f"an interval of {every} counted from the last start; cron counts by the wall clock")
-
-    def note_zone(self, theirs: str, zone: tzinfo) -> None:
-        """Note that it was meant in another zone, unless it is due in every hour: then most zones agree."""
-        if theirs != zone_name(zone) and self.posix is not None and self.posix.split()[1:] != ["*"] * 4:
-            self.notes.append(f"meant in the time zone {theirs}; duly reads it in {zone_name(zone)}: shift the hours")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,3 +108,8 @@ def literal(value: Any) -> str | None:
 def task_name(text: str) -> str:
     """A name for a task, from what its schedule is called elsewhere."""
     return re.sub(r"[^\w.-]+", "-", text).strip("-.")[:60]
+
+
+def digest(text: str) -> str:
+    """A few characters that follow from a text, to tell names apart."""
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:6]

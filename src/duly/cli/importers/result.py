@@ -1,11 +1,14 @@
 """What became of drafts: registrations, and what was left out, with reasons."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
+from functools import cache
 from typing import Final
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from duly.cli.importers.draft import Draft, Drafts
+from duly.cli.importers.draft import Draft, Drafts, digest
 from duly.core.cron import CronExpression, parse_cron
 from duly.core.moments import zone_name
 from duly.errors import InvalidCronExpressionError
@@ -14,7 +17,9 @@ from duly.insight.words import listed
 from duly.insight.zone_changes import leaps
 
 AHEAD: Final = timedelta(days=366)
-"""How far ahead changes of the clocks are looked for."""
+"""How far ahead changes of the clocks are looked for, and zones are compared."""
+
+_HOUR: Final = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,25 +61,33 @@ class Import:
 
 
 def finish(found: Drafts, zone: tzinfo, since: datetime) -> Import:
-    """Check the expressions, make names unique, and note what the coming changes of the clocks do to each."""
-    taken: set[str] = set()
-    entries = [_finish(draft, taken, zone, since) for draft in found.drafts]
+    """Check the expressions, make names unique, and note what the coming changes of the clocks do to each.
+
+    `zone` is the one that duly will run in. A schedule that is meant in another zone is left out.
+    """
+    names = _unique_names(found.drafts)
+    differences = cache(lambda theirs: _offset_differences(theirs, zone, since))
+    entries = [_finish(draft, name, zone, since, differences) for draft, name in zip(found.drafts, names, strict=True)]
     return Import(found.origin, found.differences, entries, found.imports, found.helpers)
 
 
-def _finish(draft: Draft, taken: set[str], zone: tzinfo, since: datetime) -> ImportedEntry:
+def _finish(
+    draft: Draft, name: str, zone: tzinfo, since: datetime, differences: Callable[[str], set[int] | None]
+) -> ImportedEntry:
     expression, obstacles, notes = None, list(draft.obstacles), list(draft.notes)
     if draft.posix is not None:
         try:
             expression = parse_cron(draft.posix)
         except InvalidCronExpressionError as fault:
             obstacles.append(f"{fault.details['field']} field {fault.details['reason']}")
+    if expression is not None and draft.zone is not None:
+        obstacles += _zone_obstacles(draft, expression, zone, differences(draft.zone))
     if expression is not None and not obstacles:
         notes += _clock_changes(expression, zone, since)
     imported = expression is not None and draft.call is not None and not obstacles
     return ImportedEntry(
         source=draft.source,
-        task=_unique(draft.name, taken),
+        task=name,
         imported=imported,
         expression=expression if imported else None,
         words=in_words(expression) if imported and expression is not None else None,
@@ -84,13 +97,59 @@ def _finish(draft: Draft, taken: set[str], zone: tzinfo, since: datetime) -> Imp
     )
 
 
-def _unique(name: str, taken: set[str]) -> str:
-    unique, number = name, 1
-    while unique in taken or not unique:
-        number += 1
-        unique = f"{name or 'task'}-{number}"
-    taken.add(unique)
-    return unique
+# --- names -----------------------------------------------------------------------------------------------------------
+
+
+def _unique_names(drafts: Sequence[Draft]) -> list[str]:
+    """A name for each draft, whatever their order: equal names are told apart by what is called, and when."""
+    names = [draft.name or "task" for draft in drafts]
+    shared = {name for name, count in Counter(names).items() if count > 1}
+    names = [
+        f"{name}-{digest(f'{draft.posix} {draft.call}')}" if name in shared else name
+        for name, draft in zip(names, drafts, strict=True)
+    ]
+    taken: Counter[str] = Counter()
+    for n, name in enumerate(names):
+        taken[name] += 1
+        if taken[name] > 1:  # the same schedule twice: whichever comes second, they are equal
+            names[n] = f"{name}-{taken[name]}"
+    return names
+
+
+# --- zones and changes of the clocks ---------------------------------------------------------------------------------
+
+
+def _offset_differences(theirs: str, zone: tzinfo, since: datetime) -> set[int] | None:
+    """By how many minutes two zones differ in the coming year; None if a zone of that name is not known."""
+    try:
+        other: tzinfo = ZoneInfo(theirs)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return {0} if theirs == zone_name(zone) else None
+    begin = since.astimezone(UTC)
+    instants = (begin + hours * _HOUR for hours in range(AHEAD // _HOUR))
+    return {
+        int((at.astimezone(other).utcoffset() or timedelta()).total_seconds() // 60)
+        - int((at.astimezone(zone).utcoffset() or timedelta()).total_seconds() // 60)
+        for at in instants
+    }
+
+
+def _zone_obstacles(draft: Draft, expression: CronExpression, zone: tzinfo, differences: set[int] | None) -> list[str]:
+    """Why an expression that is meant in another zone cannot be imported; nothing if it names the same minutes here."""
+    if differences is None:
+        return [f"meant in the time zone {draft.zone} ({draft.zone_origin}), which is not known here"]
+    if differences == {0} or _is_due_alike(expression, differences):
+        return []
+    meant = f"meant in the time zone {draft.zone} ({draft.zone_origin}), and duly will run in {zone_name(zone)}"
+    return [f"{meant}; if it will run in {draft.zone}, say so with --tz {draft.zone}"]
+
+
+def _is_due_alike(expression: CronExpression, differences: set[int]) -> bool:
+    """Whether an expression is due in every hour of every day, at minutes that no difference of the zones moves."""
+    if expression.text.split()[1:] != ["*"] * 4:
+        return False
+    minutes = set(expression.minutes)
+    return all({(each + difference) % 60 for each in minutes} == minutes for difference in differences)
 
 
 def _clock_changes(expression: CronExpression, zone: tzinfo, since: datetime) -> list[str]:
