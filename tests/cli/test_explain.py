@@ -124,7 +124,7 @@ def test_for_people(story: Path) -> None:
     """A headline, and the reasons under it."""
     done = duly("explain", "hourly", "--at", "2024-04-01T05:00", "--store", story, folder=story.parent)
     assert done.out.splitlines() == [
-        "hourly at Mon 2024-04-01 05:00: ran, late by 1 d 7 h",
+        "hourly at Mon 2024-04-01 05:00: ran, late by 30 s",
         "  - the scheduler was down: last seen at 2024-03-30 20:00:40, back at 05:00:30",
         "  - one start serves 32 occurrences, from 2024-03-30 21:00 to 05:00",
         "  - it succeeded at 05:01:10, after 40 s",

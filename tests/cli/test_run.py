@@ -92,10 +92,11 @@ def test_a_closed_terminal_stops_gracefully(tmp_path: Path) -> None:
 
 
 def test_a_failure_is_shown_with_the_lines_of_the_callback_only(tmp_path: Path) -> None:
-    """The log has the error, the time of the retry, and the place in the user's own file."""
+    """The log has the error, the time of the next start, and the place in the user's own file."""
     write_target(tmp_path, '[("broken", "* * * * *", broken, timedelta(hours=5))]')
     with Terminal("run", "tasks.py", "--store", "state.db", folder=tmp_path, NO_COLOR="1") as terminal:
-        terminal.expect("ConnectionError: the upstream service is asleep; retry at ")
+        terminal.expect("ConnectionError: the upstream service is asleep; again at ")
+        terminal.expect(", when it is due")
         terminal.expect('tasks.py", line ')
         terminal.press("\x03")
         assert terminal.end() == 0

@@ -93,6 +93,7 @@ A_LITTLE_LATE = ran("2024-05-02T02:30:50", "2024-05-02T02:32:00", scheduled="202
 UNDER_WAY = ran("2024-05-02T02:30:00", None, "running")
 DAYS_BEFORE = ran("2024-04-29T02:30:00", "2024-04-29T02:31:00")
 AFTER_DOWNTIME = ran("2024-05-02T08:00:00", "2024-05-02T08:01:00", scheduled="2024-05-02T02:30:00")
+AT_ONCE_AFTER_DOWNTIME = ran("2024-05-02T02:30:01", "2024-05-02T02:31:00", scheduled="2024-05-02T02:30:00")
 LONG = ran("2024-05-01T02:30:00", "2024-05-02T04:00:00")
 AFTER_LONG = ran("2024-05-02T04:00:00", "2024-05-02T04:01:00", scheduled="2024-05-02T02:30:00")
 DOWN: dict[str, Any] = {
@@ -203,6 +204,14 @@ GONE = [declared(until="2024-05-02T06:00")]
             ["historyTrimmed"],
             id="history no longer reaches back",
         ),
+        pytest.param(
+            "2024-05-02T02:30",
+            [DAYS_BEFORE, AT_ONCE_AFTER_DOWNTIME],
+            {**DOWN, "arrivals": [at("2024-03-01T00:00"), at("2024-05-02T02:30:01")]},
+            Answer.RAN,
+            ["schedulerStopped", "servedOnceForMany", "succeeded"],
+            id="on time, and for earlier minutes",
+        ),
         pytest.param("2024-06-02T02:30", [], {}, Answer.NOT_YET, ["notYet", "due"], id="still to come"),
         pytest.param("2024-06-02T02:31", [], {}, Answer.NOT_YET, ["notYet", "nearest"], id="to come, not due"),
     ],
@@ -213,6 +222,17 @@ def test_a_situation_and_its_explanation(
     """The reasons `explain` knows, each from durable state, history and cron algebra."""
     answer = ask(when, runs, **known)
     assert (answer.verdict, codes(answer)) == (verdict, expected)
+
+
+def test_the_lateness_is_that_of_the_minute_asked_about() -> None:
+    """A start that served several minutes is late by another time for each of them."""
+    known = {**DOWN, "arrivals": [at("2024-03-01T00:00"), at("2024-05-02T02:30:01")]}
+    assert ask("2024-05-02T02:30", [DAYS_BEFORE, AT_ONCE_AFTER_DOWNTIME], **known).headline == (
+        "ran on time, for earlier minutes as well"
+    )
+    late = AT_ONCE_AFTER_DOWNTIME._replace(started_at=at("2024-05-02T02:30:31"))
+    assert ask("2024-05-02T02:30", [DAYS_BEFORE, late], **known).headline == "ran, late by 31 s"
+    assert ask("2024-05-01T02:30", [DAYS_BEFORE, late], **known).headline == "ran 1 d later, at 2024-05-02 02:30:31"
 
 
 def test_a_minute_that_daylight_saving_skips() -> None:

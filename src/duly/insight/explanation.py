@@ -5,6 +5,7 @@ schedulers) and on cron algebra. A scheduler keeps no record of doing nothing, s
 between a sign of life and the next arrival.
 """
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -139,11 +140,21 @@ class _Question:
             reasons += self._what_became_of(run)
         if self.change is not None and not self.change.skips and not self.wall.fold:
             reasons.append(self._repeated())
-        lateness = self.evidence.lateness(first)
+        lateness = self._lateness_of(first)
         if lateness > PUNCTUAL:
             return self._answer(Answer.RAN_LATE, f"ran, late by {_duration(lateness)}", reasons, first)
         headlines = {"cron": "ran on time", "retry": "ran: a retry", "interrupted": "ran: repeats an interrupted run"}
-        return self._answer(Answer.RAN, headlines.get(first.cause, "ran"), reasons, first)
+        headline = headlines.get(first.cause, "ran")
+        if self.evidence.lateness(first) > PUNCTUAL:
+            headline += ", for earlier minutes as well"
+        return self._answer(Answer.RAN, headline, reasons, first)
+
+    def _lateness_of(self, run: RunRecord) -> int:
+        """How late a run began for the minute asked about; if that was not due, for the first thing that it served."""
+        declaration = self.evidence.declaration_of(run)
+        if run.cause == "cron" and declaration is not None and self._is_due(declaration):
+            return run.started_at - self.begins
+        return self.evidence.lateness(run)
 
     def _future(self, declaration: Declaration | None) -> Explanation:
         if declaration is None:
@@ -158,7 +169,8 @@ class _Question:
         else:
             reasons.append(self._nearest(declaration, self.begins))
         if self.evidence.pending_retry_until is not None:
-            reasons.append(self._waiting_for(self.evidence.pending_retry_until, "it is"))
+            now = minute_of(self.evidence.now, self.zone)
+            reasons.append(self._waiting_for(self.evidence.pending_retry_until, now, "it is"))
         return self._answer(Answer.NOT_YET, "will run then" if due else "will not be due then", reasons)
 
     def _undeclared(self) -> Explanation:
@@ -253,7 +265,7 @@ class _Question:
         if previous is not None and previous.outcome == "failure" and previous.ended_at is not None:
             retry = self.evidence.retry_after(previous)
             if previous.ended_at <= self.begins < retry:
-                reasons.append(self._waiting_for(retry))
+                reasons.append(self._waiting_for(retry, Minute(self.minute - 60)))
         if previous is not None and previous.outcome == "interrupted":
             text = f"a crash had cut short the run of {self.at(previous.started_at)}"
             reasons.append(Reason("interrupted", text, self._facts(previous)))
@@ -407,9 +419,17 @@ class _Question:
     def _already_served(self, run: RunRecord) -> Reason:
         return Reason("alreadyServed", f"already served by the run of {self.at(run.started_at)}", self._facts(run))
 
-    def _waiting_for(self, retry: Instant, it: str = "it was") -> Reason:
+    def _waiting_for(self, retry: Instant, after: Minute, it: str = "it was") -> Reason:
+        """Until when a task waits: for its retry, or for the first due minute after one, whichever comes first."""
+        declaration, due = self._in_force(), None
+        if declaration is not None:
+            with contextlib.suppress(CronCalculationError):  # the calendar ends in 9999
+                due = begin(next_due(parse_cron(declaration.expression), after, self.zone))
         text = f"{it} waiting for its retry until {self.at(retry)}"
-        return Reason("waitingForRetry", text, {"retryAt": self._local(retry)})
+        if due is not None and due < retry:
+            first = f"its next due minute, {self.at(due)}"
+            text = f"{it} waiting for {first}, which comes before its retry at {self.at(retry)}"
+        return Reason("waitingForRetry", text, {"retryAt": self._local(retry), "nextDue": self._local(due)})
 
     def _history_trimmed(self) -> Reason | None:
         complete = self.evidence.history_complete_since

@@ -1,13 +1,17 @@
 """Events of the scheduler as lines for people."""
 
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 from duly import events
 from duly.cli.output import first_line
+from duly.core.cron import CronExpression
+from duly.errors import CronCalculationError
 from duly.events import Event
 from duly.insight.words import stretch
+
+ExpressionOf = Callable[[str], CronExpression | None]
 
 
 class Line(NamedTuple):
@@ -23,8 +27,10 @@ class Line(NamedTuple):
     text: str
 
 
-def event_line(event: Event) -> Line:
-    """An event as a line for people."""
+def event_line(event: Event, now: datetime, expression_of: ExpressionOf) -> Line:
+    """An event as a line for people; `expression_of` gives the expression of a declared task."""
+    if isinstance(event, events.TaskRunFailed):
+        return _failed(event, now, expression_of)
     form = _FORMS.get(type(event))
     if form is not None:
         return form(event)
@@ -47,9 +53,25 @@ def _started(event: Any) -> Line:
     return Line("start", "cyan", event.task_name, text)
 
 
-def _failed(event: Any) -> Line:
-    again = f"; retry at {event.next_retry_at:%H:%M:%S}" if event.next_retry_at is not None else ""
-    return Line("failed", "bold red", event.task_name, f"after {_ms(event.duration)}: {first_line(event.error)}{again}")
+def _failed(event: events.TaskRunFailed, now: datetime, expression_of: ExpressionOf) -> Line:
+    text = f"after {_ms(event.duration)}: {first_line(event.error)}"
+    if event.next_retry_at is not None:
+        text += f"; {_again(event, event.next_retry_at, now, expression_of(event.task_name))}"
+    return Line("failed", "bold red", event.task_name, text)
+
+
+def _again(event: events.TaskRunFailed, retry: datetime, now: datetime, expression: CronExpression | None) -> str:
+    """When a task starts again after a failure: at its retry, or at a due minute, which takes the retry's place."""
+    if expression is not None:
+        try:
+            due = expression.next_after(now - timedelta(milliseconds=event.duration))
+        except CronCalculationError:
+            due = retry  # the calendar ends in 9999
+        if due <= now:
+            return f"again now, due since {_day_and_time(due, now)}"
+        if due < retry:
+            return f"again at {_day_and_time(due, now)}, when it is due"
+    return f"retry at {retry:%H:%M:%S}" if retry.date() == now.date() else f"retry at {retry:%Y-%m-%d %H:%M:%S}"
 
 
 def _overridden(event: Any) -> Line:
@@ -74,7 +96,6 @@ def _interrupted(event: Any) -> Line:
 _FORMS: Final[dict[type[Event], Callable[[Any], Line]]] = {
     events.TaskRunStarted: _started,
     events.TaskRunCompleted: lambda event: Line("ok", "green", event.task_name, f"after {_ms(event.duration)}"),
-    events.TaskRunFailed: _failed,
     events.TaskRetryPreempted: lambda event: Line("retry", "cyan", event.task_name, event.reason),
     events.TaskInterrupted: _interrupted,
     events.TaskStartDelayed: lambda event: Line(

@@ -29,7 +29,7 @@ from rich.text import Text
 
 from duly import events
 from duly.cli.output import Failure, console, show_failure
-from duly.cli.service.event_lines import Line, event_line
+from duly.cli.service.event_lines import ExpressionOf, Line, event_line
 from duly.cli.target import shortened_traceback
 from duly.clock import SystemClock
 from duly.core.moments import as_datetime
@@ -58,8 +58,8 @@ class EventsLog:
 
     # --- the scheduler's events --------------------------------------------------------------------------------------
 
-    def event(self, event: Event) -> None:
-        """Log an event of the scheduler."""
+    def event(self, event: Event, expression_of: ExpressionOf) -> None:
+        """Log an event of the scheduler; `expression_of` gives the expression of a declared task."""
         if event.level < self._level:
             return
         exception = event.exception if isinstance(event, events.TaskRunFailed) else None
@@ -69,7 +69,8 @@ class EventsLog:
                 fields["traceback"] = "".join(traceback.format_exception(exception))
             self._write_json(event.level, event.name, fields)
         elif self._level == events.DEBUG or type(event) not in _REDUNDANT:
-            self._write_line(event.level, event_line(event), shortened_traceback(exception) if exception else "")
+            line = event_line(event, self._now(), expression_of)
+            self._write_line(event.level, line, shortened_traceback(exception) if exception else "")
 
     # --- the program's own -------------------------------------------------------------------------------------------
 

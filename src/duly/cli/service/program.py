@@ -22,6 +22,7 @@ from duly.cli.service.events_log import ApplicationLog, EventsLog
 from duly.cli.service.systemd import Notifier
 from duly.cli.target import Loaded, Target, TargetFailure, load
 from duly.clock import SystemClock
+from duly.core.cron import CronExpression
 from duly.core.moments import MICROSECONDS, zone_name
 from duly.engine.host import system_host
 from duly.engine.options import Options
@@ -70,6 +71,8 @@ class Program:
         lifecycle = lifecycle_on(system_host(), store, Options(on_event=self._on_event, **options), ignored=ignored)
         self._scheduler: Scheduler = scheduler_of(lifecycle)
         self._loaded: Loaded | None = None
+        self._expressions: dict[str, CronExpression] = {}
+        """Of the registrations in force, made when the first one of them is asked for."""
         self._failed: dict[Path, Signature | None] = {}
         """The files of the last reload, if it failed: a change to one of them may fix it."""
         self._runs: dict[int, str] = {}
@@ -148,7 +151,12 @@ class Program:
             self._changed_tasks = event.scheduled_count
         elif isinstance(event, events.PropertyViolated):
             self._violations[event.property] += 1
-        self._log.event(event)
+        self._log.event(event, self._expression_of)
+
+    def _expression_of(self, task: str) -> CronExpression | None:
+        if not self._expressions and self._loaded is not None:
+            self._expressions = {each.name: each.expression for each in self._loaded.registrations}
+        return self._expressions.get(task)
 
     def _send_status(self) -> None:
         """Send one line for `systemctl status`, at most once per poll."""
@@ -255,7 +263,7 @@ class Program:
             await self._scheduler.initialize(loaded.declared)
         except DulyError as error:
             raise _start_failure(error) from error
-        self._loaded = loaded
+        self._loaded, self._expressions = loaded, {}
         return len(loaded.registrations)
 
     # --- stopping ----------------------------------------------------------------------------------------------------
