@@ -96,12 +96,14 @@ def make_store(path: Path, tasks: int, runs: int, expressions: Sequence[str]) ->
             {"tasks": tasks, "each": each, "kinds": len(expressions), "since": _now() - 2 * DAY},
         )
         connection.execute(
-            "INSERT INTO states SELECT generation, :mark, :started + generation, "
-            ":started + 2000000 + generation % 1009, NULL, NULL, 0, 0, NULL, NULL, NULL, 1 FROM tasks",
+            "INSERT INTO states (generation, served_through, last_attempt_at, last_success_at, failures, "
+            "interruptions, written_by) SELECT generation, :mark, :started + generation, "
+            ":started + 2000000 + generation % 1009, 0, 0, 1 FROM tasks",
             {"mark": started // MICROSECONDS, "started": started},
         )
         connection.execute(
-            f"{_counting(':runs')} INSERT INTO runs SELECT n + 1, n + 1, 1 + n % :tasks, 'cron', :since + n * :apart, "
+            f"{_counting(':runs')} INSERT INTO runs (seq, run, generation, cause, scheduled, started_at, "
+            "ended_at, outcome, error) SELECT n + 1, n + 1, 1 + n % :tasks, 'cron', :since + n * :apart, "
             ":since + n * :apart + 1234, :since + n * :apart + 5000 + n % 977 * 1000, "
             "iif(n % 100, 'success', 'failure'), iif(n % 100, NULL, 'ValueError: no such file') FROM counting",
             {"runs": runs, "tasks": tasks, "since": _now() - DAY, "apart": DAY // (runs + 1)},

@@ -37,6 +37,7 @@ from tests.cli.program import (
     simulated,
     write_target,
 )
+from tests.stores.helpers import older_layout
 
 EXAMPLES = ROOT / "examples" / "traces"
 NOON = Instant(1_748_865_600_000_000)  # 2 June 2025, 12:00 UTC
@@ -194,9 +195,7 @@ async def test_a_trace_that_ends_before_the_last_scheduler_says_so(folder: Path)
 
 def test_an_older_store_holds_no_trace(folder: Path) -> None:
     """Version 1 of the schema had no tables for one."""
-    connection = sqlite3.connect(folder / "untraced.db")
-    connection.executescript("DROP TABLE trace; DROP TABLE segments; PRAGMA user_version = 1;")
-    connection.close()
+    older_layout(folder / "untraced.db", 1)
     result = duly("verify", "untraced.db", folder=folder)
     assert (result.code, result.out) == (7, "")
     assert "holds no trace" in result.err

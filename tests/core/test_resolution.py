@@ -1,6 +1,6 @@
 """Declared against stored: new, preserved, overridden, orphaned, and interrupted."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, timedelta, tzinfo
 from itertools import count, pairwise
 from typing import Any
@@ -9,13 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duly.core.moments import Minute, minute_of
+from duly.core.moments import Instant, Minute, minute_of
 from duly.core.registration import Registration, Registrations, RunsOn, read_registrations
 from duly.core.resolution import (
+    MARK_KEPT,
+    NO_MARKS,
+    Mark,
     Resolution,
     configuration,
     difference,
     in_force,
+    recent_marks,
     resolve,
     what_is_dropped,
 )
@@ -42,7 +46,11 @@ def minutely(*names: str, delay_ms: int = 5_000) -> list[Registration]:
 
 
 def resolved(
-    declared: Iterable[Registration], stored: Iterable[Task], zone: tzinfo = UTC, first: int = 100
+    declared: Iterable[Registration],
+    stored: Iterable[Task],
+    zone: tzinfo = UTC,
+    first: int = 100,
+    marks: Mapping[str, Mark] = NO_MARKS,
 ) -> Resolution:
     numbers = count(first)
     return finish(
@@ -52,6 +60,7 @@ def resolved(
             now=NOW,
             zone=zone,
             new_generations=lambda: next(numbers),
+            marks=marks,
         )
     )
 
@@ -443,8 +452,9 @@ def test_no_step_is_long_and_few_are_short() -> None:
     assert progress[-1] == (1_500, 1_000, 1_500)
     for earlier, later in pairwise([(0, 0, 0), *progress]):
         assert all(after - before <= STEP_TASKS for before, after in zip(earlier, later, strict=True))
-    # Declared tasks, tasks that get a generation, and stored tasks are gone through once each.
-    assert len(progress) <= (1_500 + 1_000 + 1_500) / STEP_TASKS + 6
+    # Declared tasks, tasks that get a generation, and stored tasks are gone through once each; those that are withdrawn
+    # once more, for their marks.
+    assert len(progress) <= (1_500 + 1_000 + 1_500 + 1_000) / STEP_TASKS + 6
 
 
 # --- what is in force afterwards -------------------------------------------------------------------------------------
@@ -495,3 +505,50 @@ def test_preserved_tasks_are_paired_with_their_registrations() -> None:
     preserved = resolved(declared[1:], stored[::-1]).preserved
     assert preserved.count == 2
     assert list(preserved.pairs()) == list(zip(stored[1:], declared[1:], strict=True))
+
+
+# --- marks of earlier declarations -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("state", [SERVED, RETRYING, INTERRUPTED, IN_FLIGHT])
+def test_a_withdrawn_task_leaves_the_mark_that_its_starts_have_made(state: TaskState) -> None:
+    """SPEC 5.1: orphaned or overridden; a preserved one keeps its mark in its own state."""
+    result = resolved(
+        minutely("kept") + declare(("changed", "0 3 * * *", timedelta(seconds=5))),
+        [task(name, "* * * * *", state) for name in ("kept", "changed", "gone")],
+    )
+    assert result.marks == dict.fromkeys(["changed", "gone"], Mark(state.served_through, NOW))
+
+
+def test_a_task_that_never_started_leaves_the_mark_of_an_earlier_declaration_and_none_of_its_own() -> None:
+    """SPEC 5.1: its `served_through` is the minute before it was declared, which nothing has served."""
+    never = AwaitingRun(Minute(THIS - 60))
+    earlier = Mark(Minute(THIS - 600), Instant(NOW - 1))
+    stored = [task(name, "* * * * *", never) for name in ("never", "again")]
+    assert resolved([], stored, marks={"again": earlier, "elsewhere": earlier}).marks == {
+        "again": Mark(earlier.served_through, NOW)
+    }
+
+
+def test_the_later_of_two_marks_is_left() -> None:
+    """SPEC 5.1: a minute that *any* earlier declaration has served."""
+    ahead, behind = Mark(Minute(THIS + 60), NOW), Mark(Minute(THIS - 60), NOW)
+    stored = [task(name, "* * * * *", SERVED) for name in ("ahead", "behind")]
+    left = resolved([], stored, marks={"ahead": ahead, "behind": behind}).marks
+    assert {name: mark.served_through for name, mark in left.items()} == {"ahead": THIS + 60, "behind": THIS}
+
+
+def test_a_mark_counts_for_a_day_and_is_lowered_when_the_clock_was_set_back() -> None:
+    """SPEC 5.1, 2.5: three hours ahead are a small step, one minute more is a correction of the clock."""
+    three_hours = 3 * 3600
+    marks = {
+        "a day": Mark(THIS, Instant(NOW - MARK_KEPT)),
+        "longer": Mark(THIS, Instant(NOW - MARK_KEPT - 1)),
+        "ahead": Mark(Minute(THIS + three_hours), NOW),
+        "too far": Mark(Minute(THIS + three_hours + 60), Instant(NOW + MARK_KEPT)),
+    }
+    assert recent_marks(marks, NOW, UTC) == {
+        "a day": marks["a day"],
+        "ahead": marks["ahead"],
+        "too far": Mark(THIS, Instant(NOW + MARK_KEPT)),
+    }

@@ -21,6 +21,7 @@ from duly.stores.sqlite.trace import Tracing, export
 from duly.testing import SimulatedHost
 from duly.threads import Inline
 from tests.engine.helpers import engine_of
+from tests.stores.helpers import older_layout
 
 Job = Callable[[], Coroutine[Any, Any, None]]
 HOURLY = "0 * * * *"
@@ -151,9 +152,7 @@ async def test_a_store_of_the_first_version_is_migrated_when_it_is_used(tmp_path
         await scheduler.initialize([("a", HOURLY, quick, DELAY)])
         await host.advance(hours=1)
         await scheduler.stop()
-        connection = sqlite3.connect(path)
-        connection.executescript("DROP TABLE trace; DROP TABLE segments; PRAGMA user_version = 1;")
-        connection.close()
+        older_layout(path, 1)
 
         scheduler = host.scheduler(path, trace=True)
         await scheduler.initialize([("a", HOURLY, quick, DELAY)])

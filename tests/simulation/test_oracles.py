@@ -242,7 +242,7 @@ COLUMNS = {
 
 
 SAME = "run, generation, cause, scheduled, started_at, ended_at, outcome, error"
-DUPLICATE = f"INSERT INTO runs SELECT seq + 999, {SAME} FROM runs"
+DUPLICATE = f"INSERT INTO runs (seq, {SAME}) SELECT seq + 999, {SAME} FROM runs"
 
 
 @pytest.mark.parametrize("column", COLUMNS)

@@ -1,7 +1,7 @@
 """The lives of schedulers with a store, without any scheduler: changes by the pure core, written, and read back."""
 
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from duly.core.changes import Batch
 from duly.core.moments import Delay, Instant, Minute, begin
 from duly.core.record import FIELDS
 from duly.core.registration import RunsOn
-from duly.core.resolution import Orphan, Override, Resolution
+from duly.core.resolution import NO_MARKS, Mark, Orphan, Override, Resolution
 from duly.core.task import (
     Change,
     Correction,
@@ -83,6 +83,7 @@ class Life:
         added: Sequence[Task] = (),
         overridden: Sequence[tuple[Task, Task]] = (),
         orphaned: Sequence[Task] = (),
+        marks: Mapping[str, Mark] = NO_MARKS,
         correction: Correction | None = None,
         zone: str = "UTC",
     ) -> None:
@@ -92,6 +93,7 @@ class Life:
             added=list(added),
             overridden=[Override(old, old.state, new, ()) for old, new in overridden],
             orphaned=[Orphan(task, None, ()) for task in orphaned],
+            marks=dict(marks),
         )
         await self.store.replace(Replacement(resolution, correction, zone, self.now), self.take_number())
 

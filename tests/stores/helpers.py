@@ -54,6 +54,21 @@ def change(path: Path | str, statement: str, *arguments: object) -> None:
         connection.execute(statement, arguments)
 
 
+def older_layout(path: Path | str, version: int) -> None:
+    """Give a store that nobody holds the layout that an earlier version of the schema had."""
+    taken_away = {
+        2: "DROP INDEX tasks_retired; DROP TABLE marks; "
+        "ALTER TABLE states DROP COLUMN first_started_at; ALTER TABLE states DROP COLUMN first_scheduled; "
+        "ALTER TABLE states DROP COLUMN attempt; ALTER TABLE runs DROP COLUMN traceback; "
+        "ALTER TABLE runs DROP COLUMN first_started_at; ALTER TABLE runs DROP COLUMN attempt;",
+        1: "DROP TABLE trace; DROP TABLE segments;",
+    }
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        (found,) = connection.execute("PRAGMA user_version").fetchone()
+        for each in range(found - 1, version - 1, -1):
+            connection.executescript(f"{taken_away[each]} PRAGMA user_version = {each};")
+
+
 def constrain_tasks(path: Path | str, condition: str) -> None:
     """From now on SQLite itself refuses rows of `tasks` that do not meet a condition, in whatever transaction.
 

@@ -53,7 +53,10 @@ def make_store(
             if row.retired_at is None:
                 states.append((generation, *(getattr(row, name) for name in FIELDS[5:])))
         connection.executemany("INSERT INTO tasks VALUES (?, ?, ?, ?, ?, ?)", tasks)
-        connection.executemany(f"INSERT INTO states VALUES ({', '.join('?' * 12)})", states)
+        columns = ("generation", *FIELDS[5:])
+        connection.executemany(
+            f"INSERT INTO states ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})", states
+        )
         connection.executemany(
             "INSERT INTO runs (run, generation, cause, scheduled, started_at, ended_at, outcome, error) "
             "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",

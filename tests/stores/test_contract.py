@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from duly.core.changes import Batch
-from duly.core.moments import Delay, Instant
-from duly.core.resolution import Override, Resolution
+from duly.core.moments import Delay, Instant, Minute
+from duly.core.resolution import Mark, Override, Resolution
 from duly.core.task import (
     AwaitingRun,
     Cause,
@@ -24,7 +24,21 @@ from duly.core.task import (
 from duly.errors import StoreError
 from duly.stores import Replacement, Store
 from tests.core.helpers import stored_tasks
-from tests.stores.contract import AT_NOON, DELAY, NOON, Life, Place, at, ended, found, living, rows_of, start, task
+from tests.stores.contract import (
+    AT_NOON,
+    DELAY,
+    HOUR,
+    NOON,
+    Life,
+    Place,
+    at,
+    ended,
+    found,
+    living,
+    rows_of,
+    start,
+    task,
+)
 
 # --- opening ---------------------------------------------------------------------------------------------------------
 
@@ -122,6 +136,37 @@ async def test_overridden_and_orphaned_declarations_are_gone_and_the_rest_is_unt
     assert (rows["changed"]["generation"], rows["changed"]["cron"], rows["changed"]["delay_ms"]) == (4, "5 * * * *", 0)
     assert rows["changed"]["run"] is rows["changed"]["last_attempt_at"] is None
     assert {rows[name]["written_by"] for name in ("changed", "fresh")} == {2}
+
+
+async def test_the_marks_of_withdrawn_names_are_kept_for_a_day(place: Place) -> None:
+    """SPEC 5.1: the next scheduler finds what a withdrawn declaration has served; a later mark takes its place."""
+    early, late = Mark(NOON, AT_NOON), Mark(Minute(NOON + 60), at(NOON, seconds=1))
+    async with living(place.store()) as life:
+        assert life.persisted.marks == {}
+        await life.declare(added=[task(1)], marks={"täsk": early, "x": early, "y": early, "quoted \"'\\": early})
+    async with living(place.store()) as life:
+        assert life.persisted.marks == dict.fromkeys(["täsk", "x", "y", "quoted \"'\\"], early)
+        await life.declare(marks={"x": late})
+    a_day = 24 * HOUR * 1_000_000
+    async with living(place.store(), now=Instant(AT_NOON + a_day)) as life:
+        assert (life.persisted.marks["x"], life.persisted.marks["y"]) == (late, early)
+        await life.declare()
+    async with living(place.store(), now=Instant(AT_NOON + a_day + 1)) as life:
+        assert (life.persisted.marks["x"], life.persisted.marks["y"]) == (late, early)
+        await life.declare(orphaned=[task(1)])
+    async with living(place.store()) as life:
+        assert life.persisted.marks == {"x": late}
+
+
+async def test_marks_are_written_with_the_declarations_or_not_at_all(place: Place) -> None:
+    """SPEC 5.2: one transaction."""
+    kept = Mark(NOON, AT_NOON)
+    async with living(place.store()) as life:
+        await life.declare(added=[task(1)], marks={"kept": kept})
+        with pytest.raises(StoreError):
+            await life.declare(added=[task(1)], marks={"kept": Mark(Minute(NOON + 60), AT_NOON), "lost": kept})
+    async with living(place.store()) as life:
+        assert life.persisted.marks == {"kept": kept}
 
 
 async def test_a_replacement_that_fails_changes_nothing(place: Place) -> None:

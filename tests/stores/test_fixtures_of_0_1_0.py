@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from duly import formal
+from duly.stores.sqlite import schema
 from tests.fixtures.make import Service
 from tests.fixtures.reading import duly, facts, first_starts, verdicts
 
@@ -74,6 +75,8 @@ def test_the_fixtures_cover_each_situation_of_a_task() -> None:
     assert (MADE / "killed" / "state.db-wal").stat().st_size > 0
     with closing(sqlite3.connect(f"file:{MADE / 'schema1.db'}?mode=ro&immutable=1", uri=True)) as connection:
         assert connection.execute("PRAGMA user_version").fetchone() == (1,)
+    with closing(sqlite3.connect(f"file:{MADE / 'retrying.db'}?mode=ro&immutable=1", uri=True)) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (2,)
     with closing(sqlite3.connect(f"file:{MADE / 'interrupted.db'}?mode=ro&immutable=1", uri=True)) as connection:
         assert connection.execute("SELECT max(interruptions) FROM states").fetchone() == (1,)
 
@@ -89,7 +92,9 @@ def test_tasks_history_and_verdicts_are_read_as_version_0_1_0_read_them(store: P
 
 
 @one_per_store()
-async def test_a_scheduler_goes_on_where_version_0_1_0_ended(store: Path, expected: dict[str, Any]) -> None:
+async def test_a_scheduler_goes_on_where_version_0_1_0_ended(
+    store: Path, expected: dict[str, Any], tmp_path: Path
+) -> None:
     """An interrupted run is owed and started, a pending retry is served at its time, and no history is lost."""
     starts = await first_starts(store, expected, trace=True)
     assert starts == expected["firstStarts"]
@@ -101,6 +106,8 @@ async def test_a_scheduler_goes_on_where_version_0_1_0_ended(store: Path, expect
 
     with closing(sqlite3.connect(store)) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        assert connection.execute("PRAGMA user_version").fetchone() == (schema.VERSION,)
+        assert _layout(connection) == _layout_of_a_new_store(tmp_path)
     after = facts(store)
     assert {task["state"] for task in after["tasks"].values()} == {"waiting"}
     kept = {run["runId"]: run for run in after["history"]}
@@ -169,3 +176,20 @@ def _fields(value: Any, path: str = "") -> set[str]:
     if isinstance(value, list):
         return {path}.union(*(_fields(each, f"{path}[]") for each in value))
     return {path}
+
+
+def _layout(connection: sqlite3.Connection) -> dict[str, Any]:
+    """The columns of each table, and what indexes it."""
+    names = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY 1")]
+    indices = connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL")
+    return {
+        **{name: connection.execute(f"PRAGMA table_info({name})").fetchall() for name in names},
+        "indices": sorted(indices),
+    }
+
+
+def _layout_of_a_new_store(folder: Path) -> dict[str, Any]:
+    with closing(sqlite3.connect(folder / "new.db", isolation_level=None)) as connection:
+        schema.create(connection)
+        schema.complete(connection)
+        return _layout(connection)

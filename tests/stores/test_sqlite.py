@@ -386,7 +386,7 @@ DAMAGE: dict[str, tuple[str, type[duly.TaskTryDeserializeError], str | None]] = 
         None,
     ),
     "a state without a task": (
-        "INSERT INTO states SELECT 99, 0, NULL, NULL, NULL, NULL, 0, 0, NULL, NULL, NULL, 1",
+        "INSERT INTO states (generation, served_through, failures, interruptions, written_by) VALUES (99, 0, 0, 0, 1)",
         duly.TaskInvalidStructureError,
         None,
     ),

@@ -18,7 +18,7 @@ from duly.stores.port import Holder
 from duly.stores.sqlite import schema
 from duly.stores.sqlite.lock import LockFile, read_holder
 from tests.cli.program import Service, ago, duly, failing, fingerprint, forever, nothing, simulated, write_target
-from tests.stores.helpers import contents_of, read
+from tests.stores.helpers import contents_of, older_layout, read
 
 HOUR = timedelta(hours=1)
 
@@ -157,17 +157,15 @@ def test_what_is_written_to_while_it_is_copied_is_copied_again(store: Path, monk
     assert copied == [f"{store}-wal", str(store)] * 2
 
 
-def test_an_older_layout_is_read_and_left_as_it_is(store: Path) -> None:
+@pytest.mark.parametrize("version", range(1, schema.VERSION))
+def test_an_older_layout_is_read_and_left_as_it_is(store: Path, version: int) -> None:
     """A scheduler migrates it when it takes over; a reader looks at a migrated copy in memory."""
     expected = contents_of(store)
-    connection = sqlite3.connect(store, isolation_level=None)
-    connection.execute("DROP TABLE trace")  # came with version 2
-    connection.execute("DROP TABLE segments")
-    connection.execute("PRAGMA user_version = 1")
-    connection.close()
+    older_layout(store, version)
     before = fingerprint(store.parent)
     found = contents_of(store)
     assert fingerprint(store.parent) == before
+    assert found.snapshot.schema_version == version
     assert (found.tasks, found.runs) == (expected.tasks, expected.runs)
 
 

@@ -69,7 +69,8 @@ def test_a_sound_store_is_found_sound(tmp_path: Path, sound: bytes) -> None:
 
 _LAST = "DELETE FROM trace WHERE seq = (SELECT max(seq) FROM trace WHERE line LIKE '{}%')"
 _STARTS = "WHERE line LIKE '[\"RS%'"
-_TWICE = "SELECT NULL, run, generation, cause, scheduled, started_at, ended_at, outcome, error FROM runs WHERE seq = 2"
+_RUN = "run, generation, cause, scheduled, started_at, ended_at, outcome, error"
+_TWICE = f"({_RUN}) SELECT {_RUN} FROM runs WHERE seq = 2"
 DAMAGE = {
     "an end is missing in the trace": _LAST.format('["RE'),
     "a start is missing in the trace": _LAST.format('["RS'),

@@ -4,13 +4,36 @@ from array import array
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import tzinfo
-from typing import Any
+from itertools import chain
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
 
 from duly.core.due import latest_due
-from duly.core.moments import Instant, Minute, as_datetime, begin, minute_of
+from duly.core.moments import MICROSECONDS, Instant, Minute, as_datetime, begin, minute_of
 from duly.core.registration import Registration, Registrations
 from duly.core.steps import STEP_TASKS, Steps
-from duly.core.task import AwaitingRetry, Interrupted, Task, TaskState, Withdrawn, newly_declared
+from duly.core.task import (
+    SERVED_AHEAD_SECONDS_MAX,
+    AwaitingRetry,
+    Interrupted,
+    Task,
+    TaskState,
+    Withdrawn,
+    newly_declared,
+)
+
+MARK_KEPT: Final = 86_400 * MICROSECONDS
+"""How long the mark of a withdrawn declaration is kept (SPEC 5.1)."""
+
+
+class Mark(NamedTuple):
+    """The latest minute that earlier declarations of a name have served, and when the last of them was withdrawn."""
+
+    served_through: Minute
+    retired_at: Instant
+
+
+NO_MARKS: Final[Mapping[str, Mark]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +97,8 @@ class Resolution:
     overridden: list[Override] = field(default_factory=list)
     orphaned: list[Orphan] = field(default_factory=list)
     interrupted: list[Task] = field(default_factory=list)
+    marks: dict[str, Mark] = field(default_factory=dict)
+    """What overridden and orphaned tasks have served, by name; the store adds it to the marks that it keeps."""
 
     @property
     def changes_tasks(self) -> bool:
@@ -100,12 +125,14 @@ def resolve(
     zone: tzinfo,
     new_generations: Callable[[], int],
     take_over: bool = False,
+    marks: Mapping[str, Mark] = NO_MARKS,
 ) -> Steps[Resolution]:
     """Compare declared and stored tasks by name, cron text and delay (SPEC 5.1).
 
     New tasks of one expression get neighbouring generations: they fall due together, and their rows then lie together
     on disk. With `take_over`, preserved tasks get the callbacks of their registrations at once: tasks that were just
-    loaded have none yet, and going through a million of them a second time takes too long.
+    loaded have none yet, and going through a million of them a second time takes too long. `marks` are those of earlier
+    declarations, as `recent_marks` gives them.
     """
     result = Resolution(now, Preserved(declared))
     minute = minute_of(now, zone)
@@ -145,7 +172,40 @@ def resolve(
             yield
     if result.preserved.count + len(result.overridden) < len(stored):
         result.orphaned = yield from _orphans(result, stored, lambda task: what_is_dropped(task, minute, zone, latest))
+    result.marks = yield from _marks(result, marks)
     return result
+
+
+def _marks(result: Resolution, earlier: Mapping[str, Mark]) -> Steps[dict[str, Mark]]:
+    """What withdrawn tasks have served; a mark that no start has made is not one (SPEC 5.1)."""
+    marks: dict[str, Mark] = {}
+    shared: dict[Minute, Mark] = {}
+    gone = chain(
+        ((each.old.name, each.old_state) for each in result.overridden),
+        ((each.task.name, each.task.state) for each in result.orphaned),
+    )
+    for index, (name, state) in enumerate(gone):
+        served = [state.served_through] if getattr(state, "last_attempt_at", None) is not None else []
+        if name in earlier:
+            served.append(earlier[name].served_through)
+        if served:
+            latest = max(served)
+            marks[name] = shared.setdefault(latest, Mark(latest, result.now))
+        if index % STEP_TASKS == 0:
+            yield
+    return marks
+
+
+def recent_marks(marks: Mapping[str, Mark], now: Instant, zone: tzinfo) -> dict[str, Mark]:
+    """The marks that still count: of the last day, and lowered if the clock was set back since (SPEC 2.5, 5.1)."""
+    minute = minute_of(now, zone)
+    recent: dict[str, Mark] = {}
+    for name, mark in marks.items():
+        if mark.served_through > minute + SERVED_AHEAD_SECONDS_MAX:
+            recent[name] = mark._replace(served_through=minute)
+        elif mark.retired_at >= now - MARK_KEPT:
+            recent[name] = mark
+    return recent
 
 
 def _orphans(

@@ -13,7 +13,7 @@ A first call opens the store and makes an engine, a later one changes the engine
 """
 
 import contextlib
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from datetime import tzinfo
 from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
@@ -22,7 +22,7 @@ from duly.core.agenda import Agenda
 from duly.core.moments import MICROSECONDS, Instant, minute_of, zone_name
 from duly.core.record import EqualRows, read_equal
 from duly.core.registration import Registration, Registrations, RunsOn, read_registrations, snapshot
-from duly.core.resolution import Resolution, difference, in_force, resolve
+from duly.core.resolution import NO_MARKS, Mark, Resolution, difference, in_force, recent_marks, resolve
 from duly.core.steps import STEP_TASKS, Steps
 from duly.core.task import Correction, Running, Task, corrected, interrupt
 from duly.engine import announce
@@ -124,6 +124,7 @@ class Initialization:
                 zone=ground.zone,
                 new_generations=ground.generations.__next__,
                 take_over=ground.first,
+                marks=ground.marks,
             ),
         )
         if self._setup.options.on_mismatch == "refuse" and loaded and resolution.changes_tasks:
@@ -182,6 +183,7 @@ class OpenedStore:
         self.zone_before: str | None = None
         self.trace: Trace | None = None
         self.generations = count(1)
+        self.marks: Mapping[str, Mark] = NO_MARKS
         self._setup = setup
         self._calls = calls
         self._declared = declared
@@ -199,6 +201,7 @@ class OpenedStore:
         try:
             self.generations = count(self._persisted.next_generation)
             self.zone_before = self._persisted.zone
+            self.marks = recent_marks(self._persisted.marks, self._now, self.zone)
             yield self._now
         except BaseException:
             await store.close()
@@ -241,6 +244,7 @@ class OpenedStore:
         after = persisted._replace(
             records=(),
             identifiers={**persisted.identifiers, persisted.scheduler_key: self._identifier},
+            marks={**self.marks, **resolution.marks},
             next_number=persisted.next_number + 1,
         )
         engine = Engine(setup, agenda, after, self.generations, self.trace, self._calls.open_stops)
@@ -300,6 +304,7 @@ class HeldEngine:
         self.zone_before = zone_name(engine.agenda.zone)
         self.trace = engine.trace
         self.generations = engine.generations
+        self.marks: Mapping[str, Mark] = NO_MARKS
         self._setup = engine.setup
         self._calls = calls
         self._declared = declared
@@ -314,6 +319,7 @@ class HeldEngine:
             async with engine.loop.held():
                 now = Instant(self._setup.clock.now())
                 engine.loop.wall.accept(now, engine.agenda.zone, polled=engine.gate.loop_task is not None)
+                self.marks = recent_marks(engine.marks, now, self.zone)
                 yield now
         except StoreError as cause:
             if not self._declared.count:
@@ -354,6 +360,7 @@ class HeldEngine:
         # Without a pause: an end that settles in between must find either the old order or the new one.
         engine.replaced.withdraw(gone)
         engine.replaced.adopt(arrived)
+        engine.marks = {**self.marks, **resolution.marks}
         await paced(clock, agenda.leave(gone), steps_between_clock_reads=STEP_TASKS)
         await paced(clock, agenda.enter(arrived, now))
         elsewhere = await paced(clock, _call_the_newest(resolution), steps_between_clock_reads=STEP_TASKS)

@@ -6,7 +6,7 @@ one with each new call: a call that failed is repeated under its own number, and
 other; a `replace` may come between a failed `write` and its repetition, and the other way round.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
@@ -15,7 +15,7 @@ from duly.core.changes import Batch
 from duly.core.cron import CronExpression
 from duly.core.moments import Delay, Instant, Minute
 from duly.core.record import EqualRows, StoredTask
-from duly.core.resolution import Resolution
+from duly.core.resolution import Mark, Resolution
 from duly.core.task import Correction, Start
 
 if TYPE_CHECKING:
@@ -41,6 +41,9 @@ class Persisted(NamedTuple):
 
     zone: str | None
     """The host's zone when it was last used."""
+
+    marks: Mapping[str, Mark]
+    """What declarations that were withdrawn within the last day have served, by name (SPEC 5.1)."""
 
     next_generation: int
     next_run: int

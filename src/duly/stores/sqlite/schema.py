@@ -8,11 +8,17 @@ from duly.errors import StoreError, StoreVersionError
 from duly.stores.sqlite.file import is_being_created
 
 APPLICATION_ID: Final = 0x64756C79  # "duly"
-VERSION: Final = 2
+VERSION: Final = 3
 OLDEST_LIBRARY: Final = (3, 33, 0)  # UPDATE ... FROM
 
 # `tasks` holds every declaration that is in force or that history still names, `states` what changes while those in
 # force run: narrow rows, so that a tick of many tasks writes few pages. `runs` is history; scheduling never reads it.
+# `marks` holds what earlier declarations of a name have served, for a day (SPEC 5.1).
+#
+# The obligation that a run repeats (SPEC 10.1) stands in `first_started_at`, `first_scheduled` and `attempt`: the first
+# start for it, the due minute which that start served, and the number of the latest attempt. All are NULL for a run
+# that begins its obligation, as the runs of a burst do: then they are `last_attempt_at`, `run_scheduled` and 1. New
+# columns stand last, where a migration adds them.
 TABLES: Final = """
 CREATE TABLE meta (
     key TEXT PRIMARY KEY,
@@ -46,7 +52,10 @@ CREATE TABLE states (
     run INTEGER,
     run_cause TEXT,
     run_scheduled INTEGER,
-    written_by INTEGER NOT NULL
+    written_by INTEGER NOT NULL,
+    first_started_at INTEGER,
+    first_scheduled INTEGER,
+    attempt INTEGER
 );
 
 CREATE TABLE runs (
@@ -58,11 +67,24 @@ CREATE TABLE runs (
     started_at INTEGER NOT NULL,
     ended_at INTEGER,
     outcome TEXT NOT NULL,
-    error TEXT
+    error TEXT,
+    traceback TEXT,
+    first_started_at INTEGER,
+    attempt INTEGER
 );
 """
 
-INDEX: Final = "CREATE UNIQUE INDEX tasks_in_force ON tasks (name) WHERE retired_at IS NULL"
+MARK_TABLE: Final = """
+CREATE TABLE marks (
+    name TEXT PRIMARY KEY,
+    served_through INTEGER NOT NULL,
+    retired_at INTEGER NOT NULL
+) WITHOUT ROWID;
+"""
+
+IN_FORCE_INDEX: Final = "CREATE UNIQUE INDEX tasks_in_force ON tasks (name) WHERE retired_at IS NULL"
+RETIRED_INDEX: Final = "CREATE INDEX tasks_retired ON tasks (name) WHERE retired_at IS NOT NULL"
+INDICES: Final = (IN_FORCE_INDEX, RETIRED_INDEX)
 """Made after the first tasks are there: sorting a million names is far faster than inserting each in its place."""
 
 # The trace, and the segments it is kept in; both are empty unless a scheduler is asked to leave one. With them, `meta`
@@ -85,13 +107,29 @@ CREATE TABLE segments (
 COUNTERS: Final = ("replaced", "written", "generation", "run")
 """In `meta`: the number of the last replacement and of the last batch applied, the highest generation and run used."""
 
-MIGRATIONS: Final[dict[int, str]] = {1: TRACE_TABLES}
+# A retry that is pending, and a run that is not the first for its obligation: version 2 has not kept which start was
+# the first. No idempotency key was given out then, so the latest attempt can take its place.
+OBLIGATIONS: Final = f"""
+ALTER TABLE states ADD COLUMN first_started_at INTEGER;
+ALTER TABLE states ADD COLUMN first_scheduled INTEGER;
+ALTER TABLE states ADD COLUMN attempt INTEGER;
+UPDATE states SET first_started_at = last_attempt_at, first_scheduled = ifnull(run_scheduled, last_attempt_at),
+    attempt = failures + interruptions + (run IS NOT NULL)
+    WHERE iif(run IS NULL, pending_retry_until IS NOT NULL, run_cause != 'cron');
+ALTER TABLE runs ADD COLUMN traceback TEXT;
+ALTER TABLE runs ADD COLUMN first_started_at INTEGER;
+ALTER TABLE runs ADD COLUMN attempt INTEGER;
+{MARK_TABLE}
+{RETIRED_INDEX};
+"""
+
+MIGRATIONS: Final[dict[int, str]] = {1: TRACE_TABLES, 2: OBLIGATIONS}
 """Statements that lead from a version to the next one; run in the transaction of the first initialize()."""
 
 
 def create(connection: sqlite3.Connection) -> None:
     """Lay out an empty database, inside the caller's transaction, but for what `complete` adds."""
-    for statement in (TABLES + TRACE_TABLES).split(";"):
+    for statement in (TABLES + MARK_TABLE + TRACE_TABLES).split(";"):
         if statement.strip():
             connection.execute(statement)
     connection.executemany("INSERT INTO meta VALUES (?, ?)", [("zone", None), *((name, 0) for name in COUNTERS)])
@@ -100,8 +138,9 @@ def create(connection: sqlite3.Connection) -> None:
 
 
 def complete(connection: sqlite3.Connection) -> None:
-    """Add the index to a database that was created in the same transaction, and filled meanwhile."""
-    connection.execute(INDEX)
+    """Add the indices to a database that was created in the same transaction, and filled meanwhile."""
+    for index in INDICES:
+        connection.execute(index)
 
 
 def migrate(connection: sqlite3.Connection) -> None:
@@ -162,7 +201,7 @@ def migrated_copy(connection: sqlite3.Connection) -> sqlite3.Connection:
 
 
 def check_harmless(connection: sqlite3.Connection, path: str) -> None:
-    """Raise a StoreError if the file brings code of its own: duly's has tables and one index, and nothing that acts.
+    """Raise a StoreError if the file brings code of its own: duly's has tables and indices, and nothing that acts.
 
     A view in place of a table, or a trigger, would be carried out in the name of whoever reads or writes the store.
     """

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from duly.core.changes import Batch
 from duly.core.moments import Instant, as_datetime
+from duly.core.resolution import NO_MARKS, Mark
 from duly.errors import StoreCorruptedError, StoreError, StoreLockedError
 from duly.stores.port import DEFAULT_HISTORY, Persisted, Refusal, Replacement, TraceRow, TraceRows
 from duly.stores.sqlite import schema
@@ -231,7 +232,7 @@ class SqliteStore:
 
     def _nothing_yet(self) -> Persisted:
         self._statements.key = 1
-        return Persisted((), {}, 1, None, next_generation=1, next_run=1, next_number=1)
+        return Persisted((), {}, 1, None, NO_MARKS, next_generation=1, next_run=1, next_number=1)
 
     def _read_all(self, connection: sqlite3.Connection) -> Persisted:
         with naming_faults(self.path, "load"):
@@ -239,6 +240,7 @@ class SqliteStore:
             try:
                 meta = dict(connection.execute("SELECT key, value FROM meta"))
                 identifiers = dict(connection.execute("SELECT key, identifier FROM schedulers"))
+                marks = connection.execute("SELECT name, served_through, retired_at FROM marks").fetchall()
                 records = load_records(connection)
             finally:
                 connection.execute("ROLLBACK")
@@ -247,6 +249,8 @@ class SqliteStore:
                 raise StoreCorruptedError(f"{self.path} has no valid counter {name!r}", store=self.path)
         if not all(type(key) is int and type(name) is str for key, name in identifiers.items()):
             raise StoreCorruptedError(f"{self.path} has a scheduler without a valid key or name", store=self.path)
+        if not all(tuple(map(type, mark)) == (str, int, int) for mark in marks):
+            raise StoreCorruptedError(f"{self.path} has a mark without a valid name or minute", store=self.path)
         known = {identifier: key for key, identifier in identifiers.items()}
         key = self._statements.key = known.get(self._statements.identifier, max(identifiers, default=0) + 1)
         return Persisted(
@@ -254,6 +258,7 @@ class SqliteStore:
             identifiers,
             key,
             meta.get("zone"),
+            {name: Mark(served_through, retired_at) for name, served_through, retired_at in marks},
             next_generation=meta["generation"] + 1,
             next_run=meta["run"] + 1,
             next_number=max(meta["replaced"], meta["written"]) + 1,

@@ -6,13 +6,15 @@ works, the interpreter is free for the event loop.
 
 import json
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from operator import itemgetter
 from typing import Any, Final, Literal
 
 from duly.core.changes import Batch, Ends, StartBlock, SuccessBlock
 from duly.core.moments import MICROSECONDS, Instant
+from duly.core.resolution import MARK_KEPT, Mark
 from duly.core.task import SERVED_AHEAD_SECONDS_MAX, SHORTEST_DELAY, Correction, End, Task
 from duly.stores.port import Replacement
 
@@ -99,6 +101,7 @@ class Statements:
         resolution = replacement.resolution
         if replacement.correction is not None:
             self._correct(connection, replacement.correction)
+        self._remember_marks(connection, resolution.marks, replacement.at)
         gone = [each.task.generation for each in resolution.orphaned]
         gone += [each.old.generation for each in resolution.overridden]
         if gone:
@@ -116,6 +119,17 @@ class Statements:
                 "UPDATE meta SET value = max(value, ?) WHERE key = 'generation'", (arrivals[-1].generation,)
             )
         connection.execute("UPDATE meta SET value = ? WHERE key = 'zone'", (replacement.zone,))
+
+    def _remember_marks(self, connection: sqlite3.Connection, marks: Mapping[str, Mark], at: Instant) -> None:
+        """Write what withdrawn declarations have served, and forget what no longer counts (SPEC 5.1)."""
+        connection.execute("DELETE FROM marks WHERE retired_at < ?", (at - MARK_KEPT,))
+        for mark, alike in groupby(sorted(marks.items(), key=itemgetter(1, 0)), itemgetter(1)):
+            names = [name for name, _ in alike]
+            for begin in range(0, len(names), DECLARED_TOGETHER_MAX):
+                connection.execute(
+                    "INSERT OR REPLACE INTO marks SELECT value, ?, ? FROM json_each(?)",
+                    (*mark, json.dumps(names[begin : begin + DECLARED_TOGETHER_MAX])),
+                )
 
     def _declare(self, connection: sqlite3.Connection, arrivals: Sequence[Task], at: Instant) -> None:
         """Insert new declarations and their states; those of one expression have consecutive generations."""
@@ -140,13 +154,14 @@ class Statements:
         )
         if len(marks) == 1:
             connection.execute(
-                "INSERT INTO states SELECT generation, ?, NULL, NULL, NULL, NULL, 0, 0, NULL, NULL, NULL, ? "
-                "FROM tasks NOT INDEXED WHERE generation BETWEEN ? AND ?",
+                "INSERT INTO states (generation, served_through, failures, interruptions, written_by) "
+                "SELECT generation, ?, 0, 0, ? FROM tasks NOT INDEXED WHERE generation BETWEEN ? AND ?",
                 (*marks, self.key, arrivals[0].generation, arrivals[-1].generation),
             )
         else:
             connection.executemany(
-                "INSERT INTO states VALUES (?, ?, NULL, NULL, NULL, NULL, 0, 0, NULL, NULL, NULL, ?)",
+                "INSERT INTO states (generation, served_through, failures, interruptions, written_by) "
+                "VALUES (?, ?, 0, 0, ?)",
                 ((task.generation, task.state.served_through, self.key) for task in arrivals),
             )
 
