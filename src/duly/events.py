@@ -1,39 +1,7 @@
 """The stable events, as values: what happened, at which level, with which wire names.
 
-| event                              | level   | fields ([optional])                                            |
-|------------------------------------|---------|----------------------------------------------------------------|
-| SchedulerInitializationStarted     | DEBUG   | totalRegistrations                                             |
-| SchedulerInitializationCompleted   | DEBUG   | totalRegistrations, scheduledCount, skippedCount               |
-| SchedulerInitializationFailed      | ERROR   | errorType, error                                               |
-| SchedulerReinitializationStarted   | DEBUG   | totalRegistrations                                             |
-| SchedulerReinitializationCompleted | DEBUG   | totalRegistrations, scheduledCount, skippedCount               |
-| SchedulerReinitializationFailed    | ERROR   | errorType, error                                               |
-| SchedulerStopRequested             | INFO    |                                                                |
-| SchedulerStopped                   | INFO    |                                                                |
-| TaskRunStarted                     | INFO    | taskName, scheduledTime, actualTime, cause, runId, [isRetry]   |
-| TaskRunCompleted                   | INFO    | taskName, duration, success, runId                             |
-| TaskRunFailed                      | WARNING | taskName, duration, success, error, runId, [nextRetryAt]       |
-| TaskRetryStarted                   | INFO    | taskName, retryCount                                           |
-| TaskRetryPreempted                 | INFO    | taskName, reason                                               |
-| TaskInterrupted                    | WARNING | taskName, startedAt, interruptions, [resumesAt]                |
-| TaskStartDelayed                   | WARNING | taskName, dueTime, actualTime, latenessMs, thresholdMs         |
-| TaskRunOverdue                     | WARNING | taskName, startedAt, dueTime                                   |
-| PollStarted                        | DEBUG   | pollTime, scheduledTaskCount                                   |
-| PollCompleted                      | DEBUG   | pollTime, tasksEvaluated, tasksExecuted, duration              |
-| PollingStarted                     | DEBUG   |                                                                |
-| PollingStopRequested               | DEBUG   |                                                                |
-| PollingStopped                     | DEBUG   |                                                                |
-| TaskAdded                          | INFO    | taskName, cronExpression, retryDelayMs                         |
-| TaskPreserved                      | DEBUG   | taskName                                                       |
-| TaskOverridden                     | INFO    | taskName, changeType, oldState, newState, dropped              |
-| TaskOrphaned                       | WARNING | taskName, lastExecutionTime, schedulerIdentifier, dropped      |
-| TaskScheduled                      | DEBUG   | taskName, cronExpression, retryDelayMs                         |
-| TaskSkipped                        | DEBUG   | taskName, reason                                               |
-| ClockJumped                        | WARNING | oldTime, newTime, jumpMs                                       |
-| HostZoneChanged                    | WARNING | oldZone, newZone                                               |
-| StoreFault                         | ERROR   | operation, errorType, error, retryInMs                         |
-| StoreRecovered                     | INFO    | operation, attempts                                            |
-| PropertyViolated                   | ERROR   | property, sentence, position, at, [taskName], registers        |
+docs/reference/events.md lists them: when each is reported, its level, and every field with its type and meaning. A test
+compares the page with this module.
 
 `duration` and everything that ends in `Ms` is in milliseconds; times are ISO 8601 with offset.
 """

@@ -10,14 +10,13 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from duly.cli import output
 from duly.cli.app import COMMANDS
 from duly.cli.file_watch import pause
 from duly.cli.output import Exit
 from duly.cli.time_text import parse_duration, parse_moment
 from duly.clock import SystemClock
 from duly.core.moments import instant_of
-from tests.cli.program import ROOT, Terminal, ago, duly, environment, nothing, simulated
+from tests.cli.program import Terminal, ago, duly, environment, nothing, simulated
 
 
 @pytest.fixture
@@ -181,14 +180,6 @@ def test_a_reader_that_has_enough_is_no_error_message(folder: Path) -> None:
         ["/bin/sh", "-c", command], cwd=folder, env=environment(), capture_output=True, text=True, check=False
     )
     assert (result.stdout, result.stderr) == ("{", "")
-
-
-def test_the_documented_exit_codes_are_the_ones_in_use() -> None:
-    """The table in the code and the one in the documentation agree."""
-    documented = (ROOT / "docs" / "commands.md").read_text()
-    for code in Exit:
-        assert f"| {code.value:<4} | {code.name:<11} |" in str(output.__doc__)
-        assert f"| {code.value} |" in documented
 
 
 # --- times -----------------------------------------------------------------------------------------------------------

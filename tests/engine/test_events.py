@@ -1,16 +1,18 @@
 """The stable events: their names, levels and wire names, and a real occasion for each."""
 
 import asyncio
+import dataclasses
 import json
 import logging
 import re
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import FrozenInstanceError
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from types import NoneType, UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -51,9 +53,11 @@ from duly.events import (
     TaskScheduled,
     TaskSkipped,
     TaskStartDelayed,
+    wire_name,
 )
 from duly.testing import SimulatedHost
 from tests.engine.helpers import EVERY_MINUTE, MINUTE, Registration, fail, noop, registration, works
+from tests.reference import ROOT, code, rows, sections
 from tests.stores.helpers import constrain_tasks
 
 E = TypeVar("E", bound=Event)
@@ -159,16 +163,17 @@ ADDED = {
 }
 
 
+SECTIONS = ("The scheduler", "Runs", "Polls", "Declarations", "Clock, zone, store, monitor")
+PAGE = sections("events.md")
+
+
 def documented() -> dict[str, tuple[str, set[str], set[str]]]:
-    """The table of the module's docstring: level, required fields, optional fields."""
-    rows = {}
-    for line in (events.__doc__ or "").splitlines():
-        row = re.fullmatch(r"\| (\w+) +\| ([A-Z]+) +\| (.*?) *\|", line)
-        if row is not None:
-            fields = [each for each in row[3].split(", ") if each]
-            optional = {each.strip("[]") for each in fields if each.startswith("[")}
-            rows[row[1]] = (row[2], {each for each in fields if not each.startswith("[")}, optional)
-    return rows
+    """The tables of docs/reference/events.md: level, required fields, optional fields."""
+    found = {}
+    for name, level, fields, _ in (row for section in SECTIONS for row in rows(PAGE[section])):
+        optional = set(re.findall(r"\[`(\w+)`\]", fields))
+        found[code(name)[0]] = (level, set(code(fields)) - optional, optional)
+    return found
 
 
 def test_the_events_are_those_of_the_contract_and_ours() -> None:
@@ -178,9 +183,16 @@ def test_the_events_are_those_of_the_contract_and_ours() -> None:
     assert len(FULL) == len(concrete())
 
 
+def test_the_specification_says_which_events_duly_adds_to_those_of_003() -> None:
+    """003 Stable Log Events: appendix D names the events that 003 does not have."""
+    page = (ROOT / "docs" / "specification.md").read_text(encoding="utf-8")
+    (named,) = re.findall(r"come all but these: (.*?), which duly adds\.", page, re.DOTALL)
+    assert set(code(named)) == ADDED
+
+
 @pytest.mark.parametrize("event", FULL, ids=lambda event: event.name)
 def test_the_documented_table_is_true(event: Event) -> None:
-    """003 Logging Guarantees: names, levels and fields as documented, in the module's own table."""
+    """003 Logging Guarantees: names, levels and fields as docs/reference/events.md has them."""
     level, required, optional = documented()[event.name]
     assert logging.getLevelName(event.level) == level
     assert set(event.fields) == required | optional
@@ -193,6 +205,30 @@ def test_the_documented_table_is_true(event: Event) -> None:
 def test_the_documented_table_has_no_other_rows() -> None:
     """003 Logging Guarantees: the table names every event, and only those."""
     assert set(documented()) == set(concrete())
+
+
+def type_in_words(hint: Any) -> str:
+    """The type of a field as the page says it."""
+    if get_origin(hint) in (Union, UnionType):
+        return " or ".join(map(type_in_words, get_args(hint)))
+    if (kind := get_origin(hint)) is not None:
+        return "object" if issubclass(kind, Mapping) else f"list of {type_in_words(get_args(hint)[0])}"
+    return {str: "text", int: "integer", float: "number", bool: "boolean", datetime: "time", NoneType: "null"}[hint]
+
+
+def test_every_field_is_explained_once_with_its_type() -> None:
+    """docs/reference/events.md has a row for each field of an event, and for nothing else."""
+    explained = {code(name)[0]: kind for name, kind, _ in rows(PAGE["Fields"])}
+    kinds: dict[str, set[str]] = {}
+    for event in concrete().values():
+        hints = get_type_hints(event)
+        for each in dataclasses.fields(event):
+            if each.repr:
+                kind = type_in_words(hints[each.name])
+                kind = kind.removesuffix(" or null") if each.name in event.unless_none else kind
+                kinds.setdefault(wire_name(each.name), set()).add(kind)
+    assert {name: {kind} for name, kind in explained.items()} == kinds
+    assert list(explained) == sorted(explained, key=str.lower)
 
 
 @pytest.mark.parametrize("event", [each for each in FULL if each.name in CONTRACT], ids=lambda event: event.name)

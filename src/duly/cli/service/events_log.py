@@ -1,18 +1,7 @@
 """The log of `duly run`: events as lines for people, or one JSON object per line for programs.
 
 A JSON line has `time`, `level`, `event`, and the event's own fields. Beside the scheduler's events (`duly.events`)
-there are those of the program itself:
-
-| event            | fields                                              |
-|------------------|-----------------------------------------------------|
-| ProgramReady     | target, store, totalTasks, zone, pid                |
-| ProgramReloading | target, reason                                      |
-| ProgramReloaded  | target, totalTasks, changedTasks                    |
-| ProgramFailed    | error, [hint], [excerpt]                            |
-| ProgramStopping  | reason, waitingFor                                  |
-| ProgramStopped   | [violations]                                        |
-| ProgramAbandoned | waitingFor                                          |
-| LogRecord        | logger, message, [traceback]: the application's own |
+there are those of the program itself; docs/reference/events.md lists both.
 """
 
 import contextlib

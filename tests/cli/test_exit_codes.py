@@ -1,0 +1,190 @@
+"""docs/reference/exit-codes.md is what the commands exit with: every code of every command, produced by running it."""
+
+import asyncio
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from duly.cli.app import COMMANDS
+from duly.cli.output import Exit
+from duly.testing import SimulatedHost
+from tests.cli.program import Service, duly, environment, nothing, write_target
+from tests.reference import ROOT, code, rows, sections
+
+PAGE = sections("exit-codes.md")
+ABOUT = {"trace": "trace export"}
+"""Commands whose section has a longer name."""
+
+NAMES = [ABOUT.get(command, command) for command in COMMANDS]
+HOUR = timedelta(hours=1)
+KEPT = '[("kept", "0 0 1 1 *", quick, timedelta(hours=1))]'
+_A_DEFECT = """
+import duly.cli.app as app
+def fail(**_): raise AssertionError("a defect")
+app.duly.main = fail
+app.main(["check", "* * * * *"])
+"""
+
+
+def documented(section: str) -> set[int]:
+    """The codes of a section, in its table."""
+    return {int(row[0]) for row in rows(PAGE[section])}
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with targets and stores: traced and stopped long ago, not traced, empty, damaged."""
+    folder = tmp_path_factory.mktemp("stage")
+    write_target(folder, KEPT)
+    write_target(folder, '[("other", "0 0 1 1 *", quick, timedelta(hours=1))]', "other.py")
+    (folder / "broken.py").write_text("import reqests\n")
+    (folder / "crontab").write_text("0 3 * * * backup\n")
+    (folder / "reboot").write_text("@reboot warm-up\n0 3 * * * backup\n")
+    (folder / "damaged.db").write_bytes(b"no database" * 1000)
+    shutil.copytree(ROOT / "examples" / "traces", folder / "traces")
+
+    async def live(store: str, tasks: list[tuple[object, ...]], *, trace: bool) -> None:
+        async with SimulatedHost("2024-05-01T12:00", "UTC", store=folder / store) as host:
+            scheduler = host.scheduler(trace=trace)
+            await scheduler.initialize(tasks)
+            await host.advance(minutes=2)
+            await scheduler.stop()
+
+    asyncio.run(live("state.db", [("kept", "0 0 1 1 *", nothing, HOUR)], trace=True))
+    asyncio.run(live("untraced.db", [("kept", "0 0 1 1 *", nothing, HOUR)], trace=False))
+    asyncio.run(live("empty.db", [], trace=False))
+    return folder
+
+
+def _stopped_by(folder: Path, *signals: signal.Signals) -> int:
+    """`duly run` of a task that does not end by itself; the signals come one after the other."""
+    write_target(folder, '[("endless", "* * * * *", endless, timedelta(0))]', "endless.py")
+    with Service("endless.py" if len(signals) > 1 else "tasks.py", "--store", "run.db", folder=folder) as service:
+        service.expect("ProgramReady")
+        for number, each in enumerate(signals):
+            if len(signals) > 1:
+                service.expect("ProgramStopping" if number else "TaskRunStarted")
+            service.send(each)
+        return service.end().code
+
+
+def _beside_another(folder: Path) -> int:
+    with Service("tasks.py", "--store", "held.db", folder=folder) as service:
+        service.expect("ProgramReady")
+        return duly("run", "tasks.py", "--store", "held.db", folder=folder).code
+
+
+Case = tuple[str, ...] | Callable[[Path], int]
+CASES: dict[tuple[str, int], Case] = {
+    ("run", 0): lambda folder: _stopped_by(folder, signal.SIGTERM),
+    ("run", 1): ("run", "other.py", "--store", "state.db", "--on-mismatch", "refuse"),
+    ("run", 3): ("run", "broken.py", "--store", "new.db"),
+    ("run", 4): ("run", "tasks.py", "--store", "damaged.db"),
+    ("run", 5): _beside_another,
+    ("run", 6): lambda folder: _stopped_by(folder, signal.SIGTERM, signal.SIGTERM),
+    ("plan", 0): ("plan", "tasks.py", "--store", "state.db"),
+    ("plan", 2): ("plan", "other.py", "--store", "state.db", "--check"),
+    ("plan", 3): ("plan", "broken.py", "--store", "state.db"),
+    ("plan", 4): ("plan", "tasks.py", "--store", "damaged.db"),
+    ("status", 0): ("status", "--store", "empty.db"),
+    ("status", 1): ("status", "--store", "state.db"),
+    ("status", 4): ("status", "--store", "missing.db"),
+    ("history", 0): ("history", "--store", "state.db"),
+    ("history", 4): ("history", "--store", "damaged.db"),
+    ("next", 0): ("next", "tasks.py"),
+    ("next", 2): ("next", "*/5 * * * *"),
+    ("next", 3): ("next", "broken.py"),
+    ("check", 0): ("check", "0 3 * * *"),
+    ("check", 1): ("check", "0 3 * * *", "0 25 * * *"),
+    ("explain", 0): ("explain", "kept", "--at", "2024-05-01T12:00", "--store", "state.db"),
+    ("explain", 4): ("explain", "kept", "--at", "2024-05-01T12:00", "--store", "damaged.db"),
+    ("simulate", 0): ("simulate", "tasks.py", "--from", "2024-05-01T12:00", "--to", "2024-05-01T13:00"),
+    ("simulate", 3): ("simulate", "broken.py", "--from", "2024-05-01T12:00", "--to", "2024-05-01T13:00"),
+    ("trace export", 0): ("trace", "export", "state.db", "-o", "trace.jsonl"),
+    ("trace export", 4): ("trace", "export", "missing.db", "-o", "trace.jsonl"),
+    ("trace export", 7): ("trace", "export", "untraced.db", "-o", "trace.jsonl"),
+    ("verify", 0): ("verify", "state.db"),
+    ("verify", 1): ("verify", "traces/overlap-after-a-pause.jsonl"),
+    ("verify", 4): ("verify", "missing.db"),
+    ("verify", 7): ("verify", "untraced.db"),
+    ("import", 0): ("import", "crontab", "crontab"),
+    ("import", 1): ("import", "crontab", "reboot"),
+    ("import", 3): ("import", "celery", "broken.py:app"),
+}
+"""By command and code: arguments that lead there, or a function that does it and returns the code."""
+
+
+ANSWERS = {("plan", 2), ("status", 1), ("check", 1), ("verify", 1), ("import", 1)}
+"""Codes that belong to an answer on standard output: there is no error message."""
+
+
+def test_every_code_is_explained_with_its_name() -> None:
+    """The first table has the members of `Exit`, and no other."""
+    assert [(int(number), name) for number, name, _ in rows(PAGE["Exit codes"])] == [(each, each.name) for each in Exit]
+
+
+def test_every_command_has_a_section_and_every_code_of_it_a_case() -> None:
+    """Nothing is documented that no test produces, and nothing is produced that is not documented."""
+    sections_of_commands = {heading for heading in PAGE if heading.startswith("duly ")}
+    assert sections_of_commands == {f"duly {name}" for name in NAMES}
+    assert {(name, each) for name in NAMES for each in documented(f"duly {name}")} == set(CASES)
+    used = {each for _, each in CASES} | documented("Every command")
+    assert used == {int(each) for each in Exit}
+
+
+@pytest.mark.parametrize(("name", "expected"), [pytest.param(*case, id=f"{case[0]}-{case[1]}") for case in CASES])
+def test_a_command_exits_with_the_documented_code(name: str, expected: int, stage: Path) -> None:
+    """Each code of each command, in a real process."""
+    case = CASES[name, expected]
+    if callable(case):
+        assert case(stage) == expected
+        return
+    done = duly(*case, folder=stage)
+    assert done.code == expected, done
+    assert ("error: " in done.err) == (expected != Exit.OK and (name, expected) not in ANSWERS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_wrong_usage_of_any_command_is_2(command: str, stage: Path) -> None:
+    """The section about every command."""
+    assert documented("Every command") == {2, 70, 130}
+    assert duly(command, "--nonsense", folder=stage).code == Exit.USAGE
+
+
+def test_a_defect_is_70(stage: Path) -> None:
+    """An exception that no part of duly expects."""
+    done = subprocess.run(
+        [sys.executable, "-c", _A_DEFECT], cwd=stage, env=environment(), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == Exit.DEFECT
+    assert "AssertionError: a defect" in done.stderr
+
+
+def test_ctrl_c_is_130(stage: Path) -> None:
+    """While `verify` reads standard input: a megabyte is written only as fast as it is read."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "duly", "verify", "-"],
+        cwd=stage,
+        env=environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdin is not None
+        process.stdin.write(b"[]\n" * 400_000)
+        process.stdin.flush()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == Exit.INTERRUPTED
+
+
+def test_the_page_names_the_codes_of_the_operations_page() -> None:
+    """docs/operations.md links to the section of `duly run`, and speaks of codes that it has."""
+    text = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8").split("## Exit codes\n")[1].split("\n## ")[0]
+    assert code(text) == ["duly run"]
+    assert documented("duly run") >= {3, 5, 6}
