@@ -220,7 +220,7 @@ def _foreign(path: Path, *, application_id: int = 0, wal: bool = False) -> None:
 
 STRANGERS: dict[str, tuple[Callable[[Path], object], type[duly.StoreError], str]] = {
     "text": (lambda path: write(path, b"Dear diary,\n" * 500), duly.StoreCorruptedError, "not a database"),
-    "a single byte": (lambda path: write(path, b"x"), duly.StoreError, "something else"),
+    "a single byte": (lambda path: write(path, b"x"), duly.StoreCorruptedError, "not a database"),
     "a line of text": (lambda path: write(path, b"Dear diary,\n"), duly.StoreCorruptedError, "not a database"),
     "noise": (lambda path: write(path, random.Random(1).randbytes(8192)), duly.StoreCorruptedError, "not a database"),
     "zeros": (lambda path: write(path, bytes(8192)), duly.StoreCorruptedError, "not a database"),
@@ -322,6 +322,11 @@ DAMAGE: dict[str, tuple[str, type[duly.TaskTryDeserializeError], str | None]] = 
     "name is a number": ("UPDATE tasks SET name = x'00' WHERE name = 'a'", duly.TaskInvalidTypeError, "name"),
     "name is empty": ("UPDATE tasks SET name = '' WHERE name = 'a'", duly.TaskInvalidValueError, "name"),
     "cron is a blob": ("UPDATE tasks SET cron = x'FF' WHERE name = 'a'", duly.TaskInvalidTypeError, "cron"),
+    "cron is not UTF-8": (
+        "UPDATE tasks SET cron = CAST(x'302030202AFF' AS TEXT) WHERE name = 'a'",
+        duly.TaskInvalidTypeError,
+        "cron",
+    ),
     "cron is nonsense": ("UPDATE tasks SET cron = '* * *' WHERE name = 'a'", duly.TaskInvalidValueError, "cron"),
     "cron can never match": (
         "UPDATE tasks SET cron = '0 0 30 2 *' WHERE name = 'a'",

@@ -7,6 +7,7 @@ write       changes to statements
 trace       the trace inside the store
 schema      tables and migrations
 file, lock  the files on disk, and which process holds them
+damage      what SQLite reads over: a file that lost its end, an index that disagrees with its table
 faults      SQLite's errors in duly's words
 """
 

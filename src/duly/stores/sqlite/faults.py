@@ -40,6 +40,14 @@ def naming_faults(store: str, operation: str) -> Iterator[None]:
 
 def _fault(store: str, operation: str, cause: sqlite3.Error) -> StoreError:
     code = getattr(cause, "sqlite_errorname", "") or ""
+    if not code and str(cause).startswith("Could not decode to UTF-8"):  # the sqlite3 module's own, about a row's text
+        return StoreCorruptedError(
+            f"Store {store} is damaged: it holds text that is not UTF-8",
+            store=store,
+            hint="restore a backup of the store",
+            operation=operation,
+            cause=cause,
+        )
     for prefix, (kind, text, hint) in _FAULTS.items():
         if code.startswith(prefix):
             return kind(f"Store {store} {text}", store=store, hint=hint, operation=operation, code=code, cause=cause)

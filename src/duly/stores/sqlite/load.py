@@ -56,7 +56,19 @@ def _row_by_row(connection: sqlite3.Connection) -> list[EqualRows]:
         f"SELECT {ROW} FROM tasks AS t LEFT JOIN states AS s ON s.generation = t.generation "
         "WHERE t.retired_at IS NULL ORDER BY t.generation"
     )
-    return [EqualRows.single(row) for row in rows]
+    connection.text_factory = _text
+    try:
+        return [EqualRows.single(row) for row in rows]
+    finally:
+        connection.text_factory = str
+
+
+def _text(stored: bytes) -> str | bytes:
+    """Text of a row; bytes if it is not UTF-8, so that the check of the row names the task and the field."""
+    try:
+        return stored.decode()
+    except UnicodeDecodeError:
+        return stored
 
 
 def _span(connection: sqlite3.Connection, first: int) -> Iterator[EqualRows]:

@@ -47,6 +47,7 @@ from duly.stores.port import (
     View,
 )
 from duly.stores.sqlite import schema
+from duly.stores.sqlite.damage import check_indexes, check_whole, has_few_tasks
 from duly.stores.sqlite.faults import naming_faults
 from duly.stores.sqlite.file import Stamp, exists, kind, opened, restless, stamp
 from duly.stores.sqlite.load import ROW, check_count
@@ -100,6 +101,7 @@ class SqliteReader:
     def __init__(self, path: str | os.PathLike[str], now: Callable[[], int]) -> None:
         self.path = Path(path)
         self._now = now
+        self._indexes_checked = False  # once per command: `status --watch` asks again and again
 
     def __repr__(self) -> str:
         return f"SqliteReader({os.fspath(self.path)!r})"
@@ -134,9 +136,13 @@ class SqliteReader:
 
     def _answer(self, path: str, connection: sqlite3.Connection, question: Callable[[View], T]) -> T:
         connection.execute("BEGIN")
+        check_whole(connection, path)
         version = schema.recognise(connection, path)
         if version == 0:
             raise _unused(path)
+        if not self._indexes_checked and has_few_tasks(connection):
+            check_indexes(connection, path)
+            self._indexes_checked = True
         with contextlib.ExitStack() as stack:
             if version < schema.VERSION:
                 connection.execute("ROLLBACK")  # a backup reads in a transaction of its own
@@ -443,7 +449,10 @@ class SqliteView:
             f"UNION ALL {columns} WHERE name = :name AND retired_at IS NOT NULL ORDER BY generation",
             {"name": name},
         )
-        return [Declaration(*row) for row in rows]
+        found = [Declaration(*row) for row in rows]
+        if not found:  # a damaged index may have lost it; of many tasks it has not been checked
+            check_indexes(self._connection, self._path)
+        return found
 
     def names(self, *, prefix: str = "", after: str | None = None, limit: int) -> Sequence[str]:
         """Names of tasks in force or in history that begin with a prefix, in order."""

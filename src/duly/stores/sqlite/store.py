@@ -21,6 +21,7 @@ from duly.core.resolution import NO_MARKS, Mark
 from duly.errors import StoreCorruptedError, StoreError, StoreLockedError
 from duly.stores.port import DEFAULT_HISTORY, Persisted, Refusal, Replacement, TraceRow, TraceRows
 from duly.stores.sqlite import schema
+from duly.stores.sqlite.damage import check_indexes, check_whole
 from duly.stores.sqlite.faults import naming_faults
 from duly.stores.sqlite.file import Identity, check_place, create, discard, exists, opened, written_files
 from duly.stores.sqlite.load import load_records
@@ -211,6 +212,8 @@ class SqliteStore:
         if os.path.getsize(self.path) == 0 and not exists(self.path + "-wal"):
             return 0
         with self._reader() as connection:
+            connection.execute("BEGIN")
+            check_whole(connection, self.path)
             version = schema.recognise(connection, self.path)
         self._found = Found.STORE if version else Found.NO_TABLES
         return version
@@ -224,6 +227,7 @@ class SqliteStore:
         if self._found is not Found.STORE:
             return self._nothing_yet()
         with self._reader() as connection:
+            check_indexes(connection, self.path)
             if self._found_version == schema.VERSION:
                 return self._read_all(connection)
             # An older layout; the file changes when initialize() commits.
