@@ -12,6 +12,7 @@ monitor      one pass over a trace, constant memory per task, four-valued verdic
 verdicts     violations, what is open, and the four values
 witnesses    the smallest sub-trace that shows a violation
 checking     reader and monitor together: segments in, a report out
+judgement    a report as one value with one JSON form
 
 The properties are evaluated a second time, slowly and from their texts, by `tests/formal/reference`.
 

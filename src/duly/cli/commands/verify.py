@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC
-from typing import Any, Final
+from typing import Final
 
 import click
 from rich.table import Table
@@ -25,12 +25,15 @@ from duly.cli.trace_input import Input, open_input
 from duly.core.moments import Instant, as_datetime
 from duly.errors import TraceError
 from duly.formal.checking import Checker, Report
-from duly.formal.properties import BY_ID, PROPERTIES, Value
+from duly.formal.judgement import INSTANTS, Judgement, judgement_of
+from duly.formal.properties import Value
 from duly.formal.reader import BLOCK_BYTES, Rows, Source, TraceReader
 from duly.formal.registers import RegisterSnapshot
 from duly.formal.trace import LETTERS, Event
 from duly.formal.verdicts import Verdict, Violation
 from duly.formal.witnesses import Witness, witnesses
+from duly.insight.json_form import json_form
+from duly.insight.words import counted
 from duly.text import plain
 
 LONG_BYTES: Final = 4 << 20
@@ -51,8 +54,9 @@ _EPILOG: Final = (
 )
 @click.option("--no-bounds", is_flag=True, help="Leave out R1, R2 and L2ᵇ, which bound times; this is faster.")
 @click.option("--unsealed", is_flag=True, help="Judge a trace even if the seal at its end is missing.")
+@click.option("-v", "--verbose", is_flag=True, help="Show each property, with its sentence and its verdict.")
 @json_option
-def verify(sources: tuple[str, ...], no_bounds: bool, unsealed: bool, as_json: bool) -> int:
+def verify(sources: tuple[str, ...], no_bounds: bool, unsealed: bool, verbose: bool, as_json: bool) -> int:
     """Check a trace against every formal property.
 
     The trace is in a store, in files, or on standard input (-). Several sources are one trace: its segments, in their
@@ -72,11 +76,12 @@ def verify(sources: tuple[str, ...], no_bounds: bool, unsealed: bool, as_json: b
         if not (report.sealed or unsealed):
             raise _no_seal(inputs[-1], checker.line)
         shown = _find_witnesses(inputs, report, checker.start)
-    verdict = _overall(report)
+    current = all(each.stored is None or each.stored.current for each in inputs)
+    judgement = judgement_of(report, shown, sources, current=current)
     if as_json:
-        print_json("verify", _document(sources, inputs, report, shown, verdict))
+        print_json("verify", json_form(judgement, UTC))
     else:
-        _show(sources, inputs, report, shown)
+        _show(judgement, report, shown, verbose=verbose)
     return Exit.NO if report.violated else Exit.OK
 
 
@@ -153,28 +158,20 @@ def _events(inputs: Sequence[Input]) -> Iterator[Event]:
                 yield from (LETTERS[row[0]](*row[1:]) for row in part.rows)
 
 
-def _overall(report: Report) -> Value:
-    """The worst verdict of all properties."""
-    values = {verdict.value for verdict in report.verdicts.values()}
-    order = (Value.VIOLATED, Value.PENDING, Value.HOLDING, Value.SATISFIED)
-    return next(value for value in order if value in values)
-
-
 # --- for people ------------------------------------------------------------------------------------------------------
 
 
-def _show(sources: Sequence[str], inputs: Sequence[Input], report: Report, shown: dict[str, Witness]) -> None:
-    say(Text(plain(" ".join(sources)), "bold"))
+def _show(judgement: Judgement, report: Report, shown: dict[str, Witness], *, verbose: bool) -> None:
+    _note_limits(judgement)
+    if judgement.verdict in (Value.HOLDING, Value.SATISFIED) and not verbose:
+        say(_all_is_well(judgement))
+        return
+    say(Text(plain(" ".join(judgement.sources)), "bold"))
     say(_what_was_read(report))
-    _say_limits(inputs, report)
-    say()
-    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
-    table.add_column(no_wrap=True)
-    table.add_column(no_wrap=True, style="bold")
-    table.add_column()
-    for each in report.verdicts.values():
-        table.add_row(Text(each.value.value, _STYLES[each.value]), each.property, BY_ID[each.property].sentence)
-    show(table)
+    if verbose:
+        if report.first_segment > 1:
+            say("the state before its first segment is in the header of that segment", style="dim")
+        _show_properties(judgement)
     for each in report.verdicts.values():
         if each.value is Value.VIOLATED:
             say()
@@ -186,27 +183,42 @@ def _show(sources: Sequence[str], inputs: Sequence[Input], report: Report, shown
     say(_conclusion(report))
 
 
+def _all_is_well(judgement: Judgement) -> Text:
+    """One line: what was judged, and that nothing is violated or open."""
+    so_far = "" if judgement.ended else " so far"
+    counts = f", {counted(judgement.events, 'event')}, {_crashes(judgement.crashes)}"
+    return Text.assemble((f"{len(judgement.properties)} properties hold{so_far}", "green"), counts)
+
+
+def _crashes(number: int) -> str:
+    return "1 crash" if number == 1 else f"{number:,} crashes" if number else "no crash"
+
+
+def _show_properties(judgement: Judgement) -> None:
+    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True, style="bold")
+    table.add_column()
+    for each in judgement.properties:
+        table.add_row(Text(each.value.value, _STYLES[each.value]), each.property, each.sentence)
+    say()
+    show(table)
+
+
 def _what_was_read(report: Report) -> str:
     last = report.first_segment + report.segments - 1
-    segments = "1 segment" if report.segments == 1 else f"{report.segments} segments"
+    segments = counted(report.segments, "segment")
     if report.first_segment > 1:
         segments += f" ({report.first_segment} to {last})" if report.segments > 1 else f" (number {last})"
-    counted = (
-        f"{report.events:,} {'event' if report.events == 1 else 'events'}",
-        segments,
-        "1 task" if report.tasks == 1 else f"{report.tasks:,} tasks",
-        "1 crash" if report.crashes == 1 else f"{report.crashes:,} crashes" if report.crashes else "no crash",
-    )
+    counts = (counted(report.events, "event"), segments, counted(report.tasks, "task"), _crashes(report.crashes))
     until = f", until {_utc(report.until)}" if report.events else ""
-    return f"trace of {plain(report.scheduler)!r}: {', '.join(counted)}{until}"
+    return f"trace of {plain(report.scheduler)!r}: {', '.join(counts)}{until}"
 
 
-def _say_limits(inputs: Sequence[Input], report: Report) -> None:
-    if report.first_segment > 1:
-        say("the state before its first segment is in the header of that segment", style="dim")
-    if not report.sealed:
+def _note_limits(judgement: Judgement) -> None:
+    if not judgement.sealed:
         note("the trace has no seal: lines may be missing at its end")
-    if any(each.stored is not None and not each.stored.current for each in inputs):
+    if not judgement.current:
         note("a scheduler that kept no trace has used the store since; the trace ends before it")
 
 
@@ -233,14 +245,11 @@ def _show_violation(verdict: Verdict, shown: Witness | None) -> None:
 def _registers(violation: Violation) -> str:
     truths = [name if value else f"¬{name}" for name, value in violation.registers.items() if isinstance(value, bool)]
     numbers = [
-        f"{name}={_utc(Instant(value)) if name in _INSTANTS else value}"
+        f"{name}={_utc(Instant(value)) if name in INSTANTS else value}"
         for name, value in violation.registers.items()
         if not isinstance(value, bool) and value is not None
     ]
     return " ".join((*truths, *numbers))
-
-
-_INSTANTS: Final = frozenset({"mark", "nextDue", "retryAt", "resumeAt"})
 
 
 def _show_open(verdict: Verdict) -> None:
@@ -271,59 +280,3 @@ def _utc(at: Instant) -> str:
     # In UTC: the zone may change within a trace.
     text = as_datetime(at, UTC).isoformat(timespec="milliseconds")
     return text.replace("+00:00", "Z")
-
-
-# --- for programs ----------------------------------------------------------------------------------------------------
-
-
-def _document(
-    sources: Sequence[str], inputs: Sequence[Input], report: Report, shown: dict[str, Witness], verdict: Value
-) -> dict[str, Any]:
-    return {
-        "sources": list(sources),
-        "verdict": verdict.value,
-        "scheduler": report.scheduler,
-        "events": report.events,
-        "segments": report.segments,
-        "firstSegment": report.first_segment,
-        "tasks": report.tasks,
-        "crashes": report.crashes,
-        "until": _utc(report.until) if report.events else None,
-        "ended": report.ended,
-        "sealed": report.sealed,
-        "current": all(each.stored is None or each.stored.current for each in inputs),
-        "properties": [
-            {
-                "property": each.id,
-                "kind": each.kind.value,
-                "sentence": each.sentence,
-                "value": found.value.value,
-                "violations": found.violations,
-                "first": None if found.first is None else _violation(found.first, shown.get(each.id)),
-                "open": [{"what": one.what, "since": _utc(one.since)} for one in found.open],
-                "openCount": found.open_count,
-            }
-            for each in PROPERTIES
-            if (found := report.verdicts.get(each.id)) is not None
-        ],
-    }
-
-
-def _violation(violation: Violation, shown: Witness | None) -> dict[str, Any]:
-    return {
-        "seq": violation.seq,
-        "at": _utc(violation.at),
-        "event": violation.event,
-        "task": violation.task,
-        "sentence": violation.sentence,
-        "registers": {
-            name: _utc(Instant(value)) if name in _INSTANTS and value is not None else value
-            for name, value in violation.registers.items()
-        },
-        "subTrace": None
-        if shown is None
-        else {
-            "afterRegisters": shown.start is not None,
-            "events": [[type(event).__name__, *event] for event in shown.events],
-        },
-    }
