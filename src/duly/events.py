@@ -327,7 +327,7 @@ class ClockJumped(Event):
 
 @dataclass(frozen=True, slots=True)
 class HostZoneChanged(Event):
-    """The host's zone is not the one in which the store was last used."""
+    """The host's zone has other rules than the one in which the store was last used; another name is not a change."""
 
     level = WARNING
     old_zone: str

@@ -1,6 +1,7 @@
 """The pure core: values in, values out, `now` always an argument.
 
 moments        instants, minutes and delays: integers with names, and the conversions
+zones          two names of one zone
 steps          long work in short steps that returns its result
 fields         the five fields of cron: names and ranges
 occurrences    when an expression occurs in a zone: the search on the wall clock

@@ -25,6 +25,7 @@ from duly.core.registration import Registration, Registrations, RunsOn, read_reg
 from duly.core.resolution import NO_MARKS, Mark, Resolution, difference, in_force, recent_marks, resolve
 from duly.core.steps import STEP_TASKS, Steps
 from duly.core.task import Correction, Running, Task, corrected, interrupt
+from duly.core.zones import is_zone
 from duly.engine import announce
 from duly.engine.calls import Calls
 from duly.engine.engine import Engine
@@ -100,7 +101,7 @@ class Initialization:
     async def announce(self, effect: Effect) -> None:
         """Announce what has changed, task by task, and that the call is complete."""
         zone, total = zone_name(effect.zone), self._declared.count
-        if effect.zone_before is not None and effect.zone_before != zone:
+        if effect.zone_before is not None and not is_zone(effect.zone, effect.zone_before, effect.resolution.now):
             self._outbox.emit(HostZoneChanged(effect.zone_before, zone))
         steps = announce.declarations(
             self._outbox, effect.resolution, effect.zone, effect.engine.identifiers, first=effect.first

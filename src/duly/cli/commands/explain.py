@@ -10,6 +10,7 @@ from duly.cli.output import Exit, fail, json_option, note, print_json, say
 from duly.cli.store import reader_of, store_option, unknown_task
 from duly.cli.time_text import MOMENT_FORMS, host_zone, parse_moment, zone_named
 from duly.core.moments import instant_of, zone_name
+from duly.core.zones import is_zone
 from duly.errors import InvalidCronExpressionError
 from duly.insight.evidence import evidence_of
 from duly.insight.explanation import Answer, Explanation, explanation_of
@@ -49,7 +50,7 @@ def explain(task: str, at: str, tz: str | None, store: Path, as_json: bool) -> i
     explanation, zone_of_store = reader_of(store).read(lambda view: _explain(view, task, at, tz))
     zone = explanation.at.tzinfo
     assert zone is not None
-    if explanation.zone != zone_of_store:
+    if not is_zone(zone, zone_of_store, instant_of(explanation.at)):
         note(f"the store is used in {zone_of_store}; here, what is due is computed in {explanation.zone}")
     if as_json:
         print_json("explain", json_form(explanation, zone))

@@ -16,6 +16,7 @@ from duly.cli.target import load_now
 from duly.cli.time_text import host_zone, now
 from duly.core.moments import Instant, zone_name
 from duly.core.record import StoredTask
+from duly.core.zones import is_zone
 from duly.errors import StoreUnusedError
 from duly.insight.json_form import json_form
 from duly.insight.plan import InterruptedTask, OrphanedTask, OverriddenTask, Plan, plan_of
@@ -66,7 +67,7 @@ def plan(target: str, store: Path, check: bool, interrupted: Literal["restart", 
         heading = f" for {plain(loaded.target.text)} on {plain(store)}, {_holder(snapshot, zone)}"
         say(Text.assemble(("Plan", "bold"), heading))
         say()
-        if used is not None and used != planned.zone:
+        if used is not None and not is_zone(zone, used, at):
             moved = f"{used}  →  {planned.zone}: the same expressions mean other instants"
             _show_task("!", "bold yellow", "the host's zone", "", moved)
         _show(planned, zone)

@@ -21,6 +21,7 @@ from duly.cli.tables import Cell, LongTable, table
 from duly.cli.time_text import duration_argument, host_zone
 from duly.clock import SystemClock
 from duly.core.moments import Instant, as_datetime
+from duly.core.zones import is_zone
 from duly.insight.health import Examination, Health, TaskStatus
 from duly.insight.json_form import json_form
 from duly.insight.words import ago, between, clock_time, offset, stretch
@@ -156,7 +157,7 @@ def _heading(health: Health, zone: tzinfo) -> Text:
         held = "held by no scheduler"
     poll = f", last poll {ago(holder.last_poll_at, at)}" if holder.last_poll_at is not None else ""
     here = f"zone {health.zone} ({offset(at, zone)}), now {as_datetime(at, zone):%Y-%m-%d %H:%M:%S}"
-    if health.zone != health.host_zone:
+    if not is_zone(zone, health.host_zone, at):
         here += f"; this host's zone is {health.host_zone}"
     return Text.assemble((plain(health.store), "bold"), f"\n{held}{poll}\n{here}")
 
