@@ -90,7 +90,17 @@ READABLE_PRIVATES: dict[tuple[str, str], str] = {
 }
 NAMED_TUPLE_METHODS = {"_asdict", "_fields", "_make", "_replace"}  # public: the underscore keeps field names free
 
-PUBLIC_NAMES = {"Scheduler", "parse_cron", "CronExpression", "Clock", "errors", "events", "stores"}
+PUBLIC_NAMES = {
+    "Scheduler",
+    "Standby",
+    "standby",
+    "parse_cron",
+    "CronExpression",
+    "Clock",
+    "errors",
+    "events",
+    "stores",
+}
 # Names that applications catch; the rest of the family may grow, these may not go.
 FIXED_ERRORS = {
     "DulyError", "CronCalculationError", "CronExpressionInvalidError", "FieldParseError",
@@ -151,7 +161,7 @@ def layer(module_name: str) -> str:
             return "port"
         case ["duly", "__main__"]:
             return "cli"
-        case ["duly"] | ["duly", "scheduler" | "wiring"]:
+        case ["duly"] | ["duly", "scheduler" | "standby" | "wiring"]:
             return "scheduler"
         case ["duly", folder, *_] if folder in FOLDERS:
             return folder

@@ -1,6 +1,7 @@
 """A declarative, durable cron scheduler for asyncio.
 
 scheduler   the public class: initialize() and stop()
+standby     a scheduler that waits until no other one holds its store
 wiring      the inside of a scheduler, put together from the parts below
 engine/     waits, commits, runs callbacks
 core/       pure decisions: cron, occurrences, task states, resolution, agenda
@@ -58,6 +59,7 @@ from duly.errors import (
     UnsupportedPlatformError,
 )
 from duly.scheduler import Scheduler
+from duly.standby import Standby, standby
 
 if TYPE_CHECKING:
     from duly import events, stores
@@ -81,6 +83,7 @@ __all__ = [
     "ScheduleTaskError",
     "Scheduler",
     "SchedulerStoppingError",
+    "Standby",
     "StopSchedulerError",
     "StoreCorruptedError",
     "StoreError",
@@ -98,6 +101,7 @@ __all__ = [
     "errors",
     "events",
     "parse_cron",
+    "standby",
     "stores",
 ]
 

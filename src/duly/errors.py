@@ -313,8 +313,8 @@ class StoreLockedError(StoreError):
             f"Store {store} is in use by process {pid} on {host} since {since}",
             store=store,
             hint=(
-                "one store belongs to one scheduler: start it in one process only (in a web application with several "
-                "worker processes, in a process of its own), or give each scheduler its own store"
+                "one store belongs to one scheduler: to wait until it is free, use duly.standby or "
+                "`duly run --standby`; or give each scheduler its own store"
             ),
             holder=dict(holder),
         )

@@ -115,6 +115,30 @@ class SchedulerStopped(Event):
     """All callbacks have ended, their ends are recorded, everything is released."""
 
 
+@dataclass(frozen=True, slots=True)
+class StandbyStarted(Event):
+    """Another scheduler holds the store; this one waits until the store is free."""
+
+    holder: Mapping[str, Any]
+    """`pid`, `host` and `since`, as far as they are known."""
+
+
+@dataclass(frozen=True, slots=True)
+class StandbyEnded(Event):
+    """A standby that was announced is over: the scheduler runs here (`holding`), or the standby was left."""
+
+    holding: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StandbyFailed(Event):
+    """An error ended a standby: this process will not run the tasks. Raised by held() and on leaving as well."""
+
+    level = ERROR
+    error_type: str
+    error: str
+
+
 # --- runs ------------------------------------------------------------------------------------------------------------
 
 

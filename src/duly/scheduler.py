@@ -71,6 +71,11 @@ class Scheduler:
         await self._lifecycle.stop()
 
 
+def lifecycle_of(scheduler: Scheduler) -> "Lifecycle":
+    """The inside of a scheduler, for what stands beside it."""
+    return scheduler._lifecycle
+
+
 def scheduler_of(lifecycle: "Lifecycle") -> Scheduler:
     """A scheduler around a lifecycle that was made elsewhere, for example on a simulated host."""
     scheduler = Scheduler.__new__(Scheduler)

@@ -424,6 +424,91 @@ def test_the_service_manager_hears_what_happens(tmp_path: Path) -> None:
         assert service.end().code == 6
 
 
+# --- standby ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.real_time
+def test_a_second_program_stands_by_and_takes_over_when_the_first_one_is_killed(tmp_path: Path) -> None:
+    """SPEC 10.2: ready for systemd while it waits; a target that changes meanwhile is the one that is taken over."""
+    write_target(tmp_path, ENDLESS)
+    variables = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "200000"}
+    arguments = ("tasks.py", "--store", "state.db", "--standby")
+    with (
+        Manager(tmp_path / "notify") as manager,
+        Service(*arguments, folder=tmp_path) as first,
+        Service(
+            "other.py", *arguments[1:], folder=write_target(tmp_path, QUICK, "other.py").parent, **variables
+        ) as second,
+    ):
+        first.expect("ProgramReady")
+        first.expect("TaskRunStarted")
+        waits = second.expect("StandbyStarted")
+        assert waits["level"] == "info"
+        assert waits["holder"]["pid"] == first.pid
+        ready = manager.lines(manager.received("READY=1"))
+        assert {"READY=1", f"MAINPID={second.pid}"} < set(ready)
+        assert f"STATUS=standing by, held by process {first.pid} on {socket.gethostname()}" in ready
+        manager.received("WATCHDOG=1")
+        write_target(tmp_path, f"{QUICK[:-1]}, {ENDLESS[1:]}", "other.py")
+        second.send(signal.SIGHUP)
+        assert second.expect("ProgramReloaded")["totalTasks"] == 2
+        first.send(signal.SIGKILL)
+        first.end()
+        assert second.expect("StandbyEnded")["holding"] is True
+        assert second.expect("ProgramReady")["totalTasks"] == 2
+        second.expect("TaskRunStarted", taskName="backup", cause="interrupted")
+        assert not {"error", "warning"} & {
+            line["level"] for line in second.lines if line["event"] not in ("TaskInterrupted", "TaskOrphaned")
+        }
+        second.send(signal.SIGKILL)
+
+
+def test_a_program_that_stands_by_stops_when_it_is_told_to_and_leaves_the_holder_alone(tmp_path: Path) -> None:
+    """Exit code 0, and the log says that it never had the store."""
+    write_target(tmp_path, ENDLESS)
+    arguments = ("tasks.py", "--store", "state.db")
+    with Service(*arguments, folder=tmp_path) as first, Service(*arguments, "--standby", folder=tmp_path) as second:
+        first.expect("ProgramReady")
+        second.expect("StandbyStarted")
+        second.send(signal.SIGTERM)
+        assert second.expect("StandbyEnded")["holding"] is False
+        assert second.end().code == 0
+        assert duly("run", *arguments, folder=tmp_path).code == Exit.LOCKED
+        first.send(signal.SIGKILL)
+
+
+def test_a_standby_that_cannot_take_over_ends_as_a_start_does(tmp_path: Path) -> None:
+    """A wrong target is found when the program starts, one that does not match the store when the store is free."""
+    write_target(tmp_path, ENDLESS)
+    other = write_target(tmp_path, QUICK, "other.py")
+    arguments = ("--store", "state.db", "--standby", "--on-mismatch", "refuse")
+    with Service("tasks.py", *arguments, folder=tmp_path) as first:
+        first.expect("TaskRunStarted")
+        with Service(other.name, *arguments, folder=tmp_path) as second:
+            second.expect("StandbyStarted")
+            first.send(signal.SIGKILL)
+            first.end()
+            outcome = second.end()
+            assert outcome.code == Exit.NO
+            assert "Declared tasks do not match the stored ones" in outcome.err
+            assert "StandbyFailed" in second.events
+
+
+def test_the_text_log_says_who_is_waited_for(tmp_path: Path) -> None:
+    """In words, for people."""
+    write_target(tmp_path, QUICK)
+    with Service("tasks.py", "--store", "state.db", folder=tmp_path) as first:
+        first.expect("ProgramReady")
+        with Terminal("run", "tasks.py", "--store", "state.db", "--standby", folder=tmp_path) as second:
+            second.expect(f"the store is held by process {first.pid} on ")
+            second.expect("; waiting until it is free")
+            first.send(signal.SIGTERM)
+            second.expect("the store was free: taken over")
+            second.expect("tasks.py on state.db: 1 task")
+            second.press("\x03")
+            assert second.end() == 0
+
+
 def test_nothing_is_sent_where_no_manager_listens(tmp_path: Path) -> None:
     """A stale socket, or a watchdog meant for another process, is not a fault."""
     write_target(tmp_path, QUICK)

@@ -37,6 +37,9 @@ from duly.events import (
     SchedulerReinitializationStarted,
     SchedulerStopped,
     SchedulerStopRequested,
+    StandbyEnded,
+    StandbyFailed,
+    StandbyStarted,
     StoreFault,
     StoreRecovered,
     TaskAdded,
@@ -87,6 +90,9 @@ FULL: list[Event] = [
     SchedulerReinitializationStarted(1),
     SchedulerReinitializationCompleted(1, 1, 0),
     SchedulerReinitializationFailed("StoreError", "why"),
+    StandbyStarted({"pid": 1, "host": "vm", "since": None}),
+    StandbyEnded(holding=True),
+    StandbyFailed("StoreError", "why"),
     SchedulerStopRequested(),
     SchedulerStopped(),
     TaskRunStarted("task", MOMENT, MOMENT, "retry", 1, True),
@@ -152,6 +158,9 @@ ADDED = {
     "SchedulerInitializationFailed",
     "SchedulerReinitializationCompleted",
     "SchedulerReinitializationFailed",
+    "StandbyStarted",
+    "StandbyEnded",
+    "StandbyFailed",
     "TaskInterrupted",
     "TaskStartDelayed",
     "TaskRunOverdue",
@@ -163,7 +172,7 @@ ADDED = {
 }
 
 
-SECTIONS = ("The scheduler", "Runs", "Polls", "Declarations", "Clock, zone, store, monitor")
+SECTIONS = ("The scheduler", "Standby", "Runs", "Polls", "Declarations", "Clock, zone, store, monitor")
 PAGE = sections("events.md")
 
 
@@ -835,6 +844,11 @@ async def test_every_event_occurs_and_is_sound(path: Path) -> None:
         await host.crash()
         scheduler = host.scheduler(on_event=told.append)
         await scheduler.initialize([slow])  # interrupted
+        async with duly.standby(host.scheduler(on_event=told.append), []):  # waits, and is left
+            await host.advance()
+        with pytest.raises(duly.RegistrationsNotArrayError):
+            async with duly.standby(host.scheduler(on_event=told.append), None):  # type: ignore[arg-type]
+                await host.advance()
         await asyncio.gather(scheduler.stop(), host.advance(minutes=10))
     # A violated property would be a defect of duly; tests/engine/test_trace.py brings one about by a forged row.
     assert {each.name for each in told} == set(concrete()) - {"PropertyViolated"}

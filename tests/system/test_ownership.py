@@ -55,7 +55,7 @@ def test_a_second_process_is_told_who_holds_the_store_since_when_and_what_to_do(
         assert refused["details"]["store"] == str(store)
         for part in (str(store), str(pid), socket.gethostname(), named["since"]):
             assert part in refused["message"]
-        assert "worker processes" in refused["details"]["hint"]
+        assert "duly.standby" in refused["details"]["hint"]
         assert "own store" in refused["details"]["hint"]
         holder.tell()
         holder.hear("stopped")

@@ -18,6 +18,7 @@ from datetime import tzinfo
 from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
 
+from duly.clock import Clock
 from duly.core.agenda import Agenda
 from duly.core.moments import MICROSECONDS, Instant, minute_of, zone_name
 from duly.core.record import EqualRows, read_equal
@@ -60,7 +61,9 @@ class Effect(NamedTuple):
 class Initialization:
     """One call of initialize(), from its raw argument to tasks in force."""
 
-    def __init__(self, setup: Setup, calls: Calls, call: int, argument: object) -> None:
+    def __init__(self, setup: Setup, calls: Calls, call: int, argument: object, *, standing_by: bool = False) -> None:
+        self.standing_by = standing_by
+        """A store that another scheduler holds is expected, and no event."""
         self.committing = False
         """The transaction has begun: the call goes through to its end, even without its caller."""
         self._setup = setup
@@ -74,18 +77,22 @@ class Initialization:
 
     async def check(self) -> None:
         """Check the argument, registration by registration; the first failure is raised (SPEC 1.4)."""
-        self._declared = await paced(self._clock, read_registrations(snapshot(self._argument)))
+        self._declared = await checked(self._clock, self._argument)
 
     async def take_effect(self, engine: Engine | None, identifier: str) -> Effect:
         """Make the declared tasks the ones that run; nothing has changed if this raises."""
         first, total = engine is None, self._declared.count
-        self._outbox.emit(SchedulerInitializationStarted(total) if first else SchedulerReinitializationStarted(total))
+        started = SchedulerInitializationStarted(total) if first else SchedulerReinitializationStarted(total)
+        if not self.standing_by:
+            self._outbox.emit(started)
         ground: OpenedStore | HeldEngine
         if engine is None:
             ground = OpenedStore(self._setup, self._calls, self._call, self._declared, identifier)
         else:
             ground = HeldEngine(engine, self._calls, self._call, self._declared)
         async with ground.hold() as now:
+            if self.standing_by:
+                self._outbox.emit(started)
             loaded = await ground.load(now)
             resolution = await self._resolve(ground, loaded, now)
             rows = await self._trace_rows(ground, resolution)
@@ -140,6 +147,11 @@ class Initialization:
         )
         rows = await paced(self._clock, steps, steps_between_clock_reads=STEP_TASKS)
         return [*ground.boot_rows(), *rows]
+
+
+async def checked(clock: Clock, argument: object) -> Registrations:
+    """The registrations that an argument of initialize() holds; raises the first failure of their checks (SPEC 1.4)."""
+    return await paced(clock, read_registrations(snapshot(argument)))
 
 
 async def _replace(store: Store, replacement: Replacement, number: int) -> None:

@@ -5,13 +5,13 @@ from collections.abc import Coroutine
 from typing import Any, Final, TypeVar
 
 from duly.engine.calls import Calls
-from duly.engine.declare import Initialization
+from duly.engine.declare import Initialization, checked
 from duly.engine.engine import Engine
 from duly.engine.journal import Journal
 from duly.engine.runner import run_around
 from duly.engine.setup import Setup
 from duly.engine.shutdown import abandon, release, shut_down, tear_down
-from duly.errors import SchedulerStoppingError, StopSchedulerError
+from duly.errors import SchedulerStoppingError, StopSchedulerError, StoreLockedError
 from duly.events import (
     PollingStopped,
     PollingStopRequested,
@@ -51,8 +51,15 @@ class Lifecycle:
 
     # --- initialize() ------------------------------------------------------------------------------------------------
 
-    async def initialize(self, registrations: object) -> None:
-        """Make the declared tasks the ones that run: all of them, or, when this raises, none of the changes."""
+    async def check(self, registrations: object) -> None:
+        """Check registrations as initialize() does, and do nothing with them."""
+        await checked(self.setup.clock, registrations)
+
+    async def initialize(self, registrations: object, *, standing_by: bool = False) -> None:
+        """Make the declared tasks the ones that run: all of them, or, when this raises, none of the changes.
+
+        If it is `standing_by`, a store that another scheduler holds is not reported as a failure: it only raises.
+        """
         self._require_life()
         around = run_around(self.setup)
         if around is not None and self._calls.open_stops:
@@ -60,7 +67,7 @@ class Lifecycle:
         self._bind()
         turn = self._queue_up()
         number = self._calls.initialize(self._journal)
-        initialization = Initialization(self.setup, self._calls, number, registrations)
+        initialization = Initialization(self.setup, self._calls, number, registrations, standing_by=standing_by)
         work = self._spawn(self._initialize(initialization, number, turn))
         # Not in the work itself: if it is cancelled before its first step, nothing in it runs.
         work.add_done_callback(lambda _: self._initialized(number, turn))
@@ -85,8 +92,10 @@ class Lifecycle:
             await initialization.announce(effect)
         except BaseException as error:
             self._calls.failed(number, self._journal, type(error).__name__)
-            failed = SchedulerInitializationFailed if self.engine is None else SchedulerReinitializationFailed
-            self.setup.outbox.emit(failed(type(error).__name__, str(error)))
+            # A standby expects that another one is faster, and that it is left: StandbyEnded says so.
+            if not (initialization.standing_by and isinstance(error, StoreLockedError | asyncio.CancelledError)):
+                failed = SchedulerInitializationFailed if self.engine is None else SchedulerReinitializationFailed
+                self.setup.outbox.emit(failed(type(error).__name__, str(error)))
             raise
         finally:
             self.setup.outbox.flush()

@@ -119,6 +119,15 @@ class Store(Protocol):
         ...
 
 
+@runtime_checkable
+class EmbeddedStore(Store, Protocol):
+    """A store that belongs to one living scheduler at a time, and says to which."""
+
+    def holder(self) -> "Holder":
+        """Which scheduler holds the store, and whether it lives; asks at once, and takes nothing."""
+        ...
+
+
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 

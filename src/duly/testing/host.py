@@ -261,7 +261,7 @@ class SimulatedHost:
             return self._complain()
         idle = 0
         for _ in range(_ROUNDS_MAX):
-            if all(map(_is_quiet, self._lifecycles)) and not self._any_run_awake():
+            if not self._clock.waking and all(map(_is_quiet, self._lifecycles)) and not self._any_run_awake():
                 return self._complain()
             before = self._clock.signs_of_life
             await breathe()

@@ -23,6 +23,8 @@ class SimulatedClock:
         self.signs_of_life = 0
         self.naps: set[asyncio.Event] = set()
         """Callbacks that are asleep, by the event that will wake each."""
+        self.waking: set[asyncio.Event] = set()
+        """Sleepers whose time has come, and that have not gone on yet."""
         self.put_off: Callable[[int, asyncio.Event], int] | None = None
         """Until when a poll can wait that was wanted at an instant."""
         self._zone = zone
@@ -76,6 +78,7 @@ class SimulatedClock:
             asleep[0] = False
             self._wanted.pop(wake, None)
             self._unsettled.discard(wake)
+            self.waking.discard(wake)
             self.signs_of_life += 1
 
     def restore_polls(self) -> None:
@@ -112,6 +115,7 @@ class SimulatedClock:
             asleep[0] = False
             self.naps.discard(wake)
             woken.append(wake)
+        self.waking.update(woken)
         while woken:
             # Sleepers of the same moment, or of an earlier one, wake in the order of the dice.
             woken.pop(0 if self._dice is None else self._dice.below(len(woken))).set()

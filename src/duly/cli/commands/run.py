@@ -58,6 +58,11 @@ from duly.stores.port import DEFAULT_HISTORY
     is_flag=True,
     help="Load TARGET again whenever its file, or one that it imports from its folder, changes.",
 )
+@click.option(
+    "--standby",
+    is_flag=True,
+    help="If another scheduler holds the store, wait until it is free, and then run; without it, exit with code 5.",
+)
 @click.option("--trace", is_flag=True, help="Keep a formal trace in the store, for `duly verify`.")
 @click.option(
     "--monitor", is_flag=True, help="Check the formal properties while running; exit with 1 if one was violated."
@@ -79,6 +84,7 @@ def run(
     on_mismatch: str,
     history: int,
     watch: bool,
+    standby: bool,
     trace: bool,
     monitor: bool,
     uvloop: bool,
@@ -117,7 +123,7 @@ def run(
 
     async def serve() -> Exit:
         log = EventsLog(form, verbose=verbose)
-        return await Program(parsed, store, options, log, watching=watch, verbose=verbose).serve()
+        return await Program(parsed, store, options, log, watching=watch, standby=standby, verbose=verbose).serve()
 
     return signals.run(serve(), _uvloop() if uvloop else None)
 

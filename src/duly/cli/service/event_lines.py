@@ -1,6 +1,6 @@
 """Events of the scheduler as lines for people."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
@@ -10,6 +10,7 @@ from duly.core.cron import CronExpression
 from duly.errors import CronCalculationError
 from duly.events import Event
 from duly.insight.words import stretch
+from duly.text import plain
 
 ExpressionOf = Callable[[str], CronExpression | None]
 
@@ -94,6 +95,12 @@ def _interrupted(event: Any) -> Line:
 
 
 _FORMS: Final[dict[type[Event], Callable[[Any], Line]]] = {
+    events.StandbyStarted: lambda event: Line(
+        "standby", "cyan", "", f"the store is held by {holder_text(event.holder)}; waiting until it is free"
+    ),
+    events.StandbyEnded: lambda event: Line(
+        "standby", "cyan", "", "the store was free: taken over" if event.holding else "ended before the store was free"
+    ),
     events.TaskRunStarted: _started,
     events.TaskRunCompleted: lambda event: Line("ok", "green", event.task_name, f"after {_ms(event.duration)}"),
     events.TaskRetryPreempted: lambda event: Line("retry", "cyan", event.task_name, event.reason),
@@ -127,6 +134,13 @@ _FORMS: Final[dict[type[Event], Callable[[Any], Line]]] = {
         "store", "green", "", f"takes writes again after {event.attempts} attempts"
     ),
 }  # fmt: skip
+
+
+def holder_text(holder: Mapping[str, Any]) -> str:
+    """The holder of a store, as far as it has named itself."""
+    if holder.get("pid") is None:
+        return "another process"
+    return f"process {holder['pid']} on {plain(holder.get('host') or '?')}"
 
 
 def _ms(milliseconds: float) -> str:

@@ -30,7 +30,7 @@ _STYLES: Final = {events.DEBUG: "dim", events.INFO: "", events.WARNING: "yellow"
 
 _REDUNDANT: Final = frozenset(
     {events.TaskRetryStarted, events.SchedulerStopRequested, events.SchedulerStopped,
-     events.SchedulerInitializationFailed, events.SchedulerReinitializationFailed}
+     events.SchedulerInitializationFailed, events.SchedulerReinitializationFailed, events.StandbyFailed}
 )  # fmt: skip
 """Events that people learn from another line: the next event, or one of the program."""
 

@@ -18,6 +18,7 @@ from typing import Any, Final, TypeVar
 from duly import events
 from duly.cli.file_watch import Signature, pause, signature, watch
 from duly.cli.output import Exit, Failure, failure_of
+from duly.cli.service.event_lines import holder_text
 from duly.cli.service.events_log import ApplicationLog, EventsLog
 from duly.cli.service.systemd import Notifier
 from duly.cli.target import Loaded, Target, TargetFailure, load
@@ -30,6 +31,7 @@ from duly.errors import DulyError, TaskListMismatchError
 from duly.events import Event
 from duly.insight.words import counted, names, offset
 from duly.scheduler import Scheduler, scheduler_of
+from duly.standby import Standby
 from duly.text import plain
 from duly.wiring import lifecycle_on
 
@@ -59,12 +61,14 @@ class Program:
         log: EventsLog,
         *,
         watching: bool,
+        standby: bool,
         verbose: bool,
     ) -> None:
         self._target = target
         self._store = store
         self._log = log
         self._watching = watching
+        self._stands_by = standby
         self._clock = SystemClock()
         self._systemd = Notifier()
         ignored = frozenset() if verbose else _DEBUG_EVENTS - _NEEDED_EVENTS
@@ -73,6 +77,10 @@ class Program:
         self._loaded: Loaded | None = None
         self._expressions: dict[str, CronExpression] = {}
         """Of the registrations in force, made when the first one of them is asked for."""
+        self._standby: Standby | None = None
+        """The wait for a store that another scheduler holds, until it is over."""
+        self._waiting: asyncio.Task[None] | None = None
+        """The work of that wait."""
         self._failed: dict[Path, Signature | None] = {}
         """The files of the last reload, if it failed: a change to one of them may fix it."""
         self._runs: dict[int, str] = {}
@@ -91,21 +99,26 @@ class Program:
         self._loaded = loaded = await load(self._target)
         ApplicationLog(self._log).install()
         self._take_signals(asyncio.get_running_loop())
-        try:
-            await self._unless_stopped(self._scheduler.initialize(loaded.declared))
-        except DulyError as error:
-            raise _start_failure(error) from error
-        if self._stop.is_set():
-            await self._scheduler.stop()
-            return Exit.OK
-        self._report_ready(len(loaded.registrations))
-        helpers = [asyncio.create_task(self._feed_watchdog())]
+        helpers: list[asyncio.Task[None]] = []
+        if self._stands_by:
+            self._stand_by(loaded)
+        else:
+            try:
+                await self._unless_stopped(self._scheduler.initialize(loaded.declared))
+            except DulyError as error:
+                raise _start_failure(error) from error
+            if self._stop.is_set():
+                await self._scheduler.stop()
+                return Exit.OK
+            self._report_ready(len(loaded.registrations))
+        helpers.append(asyncio.create_task(self._feed_watchdog()))
         if self._watching:
             helpers.append(asyncio.create_task(watch(self._clock, self._files, self._file_changed)))
         try:
             while not self._stop.is_set():
                 await self._wake.wait()
                 self._wake.clear()
+                self._follow_standby()
                 reason, self._reload_reason = self._reload_reason, None
                 if reason is not None and not self._stop.is_set():
                     await self._reload(reason)
@@ -114,6 +127,26 @@ class Program:
             for helper in helpers:
                 helper.cancel()
         return Exit.NO if self._violations else Exit.OK
+
+    # --- standing by -------------------------------------------------------------------------------------------------
+
+    def _stand_by(self, loaded: Loaded) -> None:
+        """Begin to wait for the store; the program is woken when that is over."""
+        self._standby = Standby(self._scheduler, loaded.declared)
+        self._waiting = asyncio.create_task(self._standby.run())
+        self._waiting.add_done_callback(lambda _: self._wake.set())
+
+    def _follow_standby(self) -> None:
+        """If the wait for the store is over, say that the scheduler runs here, or fail as a start does."""
+        if self._standby is None:
+            return
+        if isinstance(self._standby.failure, DulyError):
+            raise _start_failure(self._standby.failure) from self._standby.failure
+        if self._standby.failure is not None:
+            raise self._standby.failure
+        if self._standby.holding and self._loaded is not None:
+            self._standby = None
+            self._report_ready(len(self._loaded.registrations))
 
     def _report_ready(self, tasks: int) -> None:
         if tasks >= MANY_TASKS:
@@ -149,6 +182,8 @@ class Program:
                 self._send_status()
         elif isinstance(event, events.SchedulerReinitializationCompleted):
             self._changed_tasks = event.scheduled_count
+        elif isinstance(event, events.StandbyStarted):
+            self._systemd.send(READY=1, MAINPID=os.getpid(), STATUS=f"standing by, held by {holder_text(event.holder)}")
         elif isinstance(event, events.PropertyViolated):
             self._violations[event.property] += 1
         self._log.event(event, self._expression_of)
@@ -177,7 +212,7 @@ class Program:
 
     def _is_polling(self) -> bool:
         """Whether the scheduler has polled lately; without tasks, or while stopping, it need not."""
-        if self._stop.is_set() or self._loaded is None or not self._loaded.registrations:
+        if self._stop.is_set() or self._standby is not None or self._loaded is None or not self._loaded.registrations:
             return True
         return self._clock.elapsed() - self._last_poll < _POLL_OVERDUE_SECONDS
 
@@ -254,11 +289,18 @@ class Program:
             return
         if tasks is not None:
             text = f"{counted(tasks, 'task')} in force, {self._changed_tasks} of them new or changed"
+            if self._standby is not None:
+                text = f"{counted(tasks, 'task')}, in force as soon as the store is free"
             self._log.say("ProgramReloaded", text, target=target, totalTasks=tasks, changedTasks=self._changed_tasks)
             self._systemd.send(READY=1, STATUS=text)
 
     async def _load_again(self) -> int:
         loaded = await load(self._target, self._loaded)
+        if self._standby is not None:
+            self._standby.registrations = loaded.declared
+            if not self._standby.holding:
+                self._loaded = loaded
+                return len(loaded.registrations)
         try:
             await self._scheduler.initialize(loaded.declared)
         except DulyError as error:
@@ -278,6 +320,9 @@ class Program:
             waitingFor=running,
         )
         self._systemd.send(STOPPING=1, STATUS=f"stopping, {waiting}" if running else "stopping")
+        if self._waiting is not None:  # before the stop, or it could still take over afterwards
+            self._waiting.cancel()
+            await asyncio.wait([self._waiting])
         await self._scheduler.stop()
         text = "stopped: every run has ended, every end is recorded"
         if self._violations:

@@ -13,6 +13,7 @@ import stat
 import sys
 import threading
 import weakref
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -196,7 +197,8 @@ def read_holder(store: str) -> Holder:
     """
     path = Path(f"{store}.lock")
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        with _changing:  # a child forked meanwhile would keep the shared lock of the look
+            return _look(path)
     except FileNotFoundError:
         return Holder(alive=False, pid=None, host=None, since=None, last_poll_at=None)
     except OSError as cause:
@@ -206,13 +208,21 @@ def read_holder(store: str) -> Holder:
             hint="only its lock tells whether a scheduler holds the store: check its owner and mode",
             cause=cause,
         ) from cause
+
+
+def _look(path: Path) -> Holder:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         # In this order: a graceful end empties the file before the lock is gone.
         alive = _is_locked(descriptor)
         last_poll_at = Instant(os.fstat(descriptor).st_mtime_ns // 1000)
     finally:
         os.close(descriptor)
-    text = _text_of(path)
+    return holder_named(_text_of(path), alive=alive, last_poll_at=last_poll_at)
+
+
+def holder_named(text: Mapping[str, Any], *, alive: bool, last_poll_at: Instant | None) -> Holder:
+    """The holder that names itself so, as far as that can be read."""
     pid, host = text.get("pid"), text.get("host")
     return Holder(
         alive,

@@ -19,13 +19,13 @@ from duly.core.changes import Batch
 from duly.core.moments import Instant, as_datetime
 from duly.core.resolution import NO_MARKS, Mark
 from duly.errors import StoreCorruptedError, StoreError, StoreLockedError
-from duly.stores.port import DEFAULT_HISTORY, Persisted, Refusal, Replacement, TraceRow, TraceRows
+from duly.stores.port import DEFAULT_HISTORY, Holder, Persisted, Refusal, Replacement, TraceRow, TraceRows
 from duly.stores.sqlite import schema
 from duly.stores.sqlite.damage import check_indexes, check_whole
 from duly.stores.sqlite.faults import naming_faults
 from duly.stores.sqlite.file import Identity, check_place, create, discard, exists, opened, written_files
 from duly.stores.sqlite.load import load_records
-from duly.stores.sqlite.lock import LockFile, this_process
+from duly.stores.sqlite.lock import LockFile, holder_named, read_holder, this_process
 from duly.stores.sqlite.trace import Tracing
 from duly.stores.sqlite.write import Statements
 from duly.threads import DaemonThreads, Threads
@@ -152,6 +152,12 @@ class SqliteStore:
         """Set the lock file's modification time: the last poll."""
         if self._lock is not None:
             self._lock.touch()
+
+    def holder(self) -> Holder:
+        """Which scheduler holds the store; one in memory can only be held by a scheduler that has this object."""
+        if not self.in_memory:
+            return read_holder(self.path)
+        return holder_named(self._holder or {}, alive=self._holder is not None, last_poll_at=None)
 
     async def close(self) -> None:
         """Close the file, release the lock, end the thread."""

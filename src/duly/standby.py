@@ -1,0 +1,140 @@
+"""Standby: a scheduler that runs here as soon as no other one holds its store.
+
+For several processes of which one shall run the tasks, such as the workers of a web server. There is no lease and no
+leader: the lock beside the store is the truth (SPEC 5.7), and the kernel frees it when its holder dies. Standing by
+looks at the lock and asks for the store only if it is free, so waiting costs and reports next to nothing.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from duly.core.moments import as_datetime
+from duly.errors import StoreLockedError
+from duly.scheduler import Scheduler, lifecycle_of
+
+if TYPE_CHECKING:
+    from duly.engine.lifecycle import Lifecycle
+    from duly.stores.port import Holder
+
+LOOK_EVERY: Final = timedelta(seconds=1)
+LOOK_EVERY_MAX: Final = timedelta(minutes=1)
+"""A clock need not sleep for longer (`Clock.sleep_until`)."""
+
+
+@asynccontextmanager
+async def standby(
+    scheduler: Scheduler, registrations: Sequence[Sequence[Any]], *, look_every: timedelta = LOOK_EVERY
+) -> "AsyncIterator[Standby]":
+    """Run `scheduler` here as soon as no other one holds its store; leaving the block stops it.
+
+    Entering does not wait. `.holding` says whether it runs here, `await .held()` waits until it does. A store that no
+    other scheduler can hold, such as one in memory, is used at once. Any error but a lost race for the store ends the
+    standby: it is reported as `StandbyFailed`, and raised by `held()` and on leaving.
+    """
+    standing_by = Standby(scheduler, registrations, look_every=look_every)
+    waiting = asyncio.create_task(standing_by.run(), name="duly-standby")
+    try:
+        yield standing_by
+    finally:
+        try:
+            waiting.cancel()
+            await asyncio.wait([waiting])
+        finally:
+            await scheduler.stop()
+    if standing_by.failure is not None:
+        raise standing_by.failure
+
+
+class Standby:
+    """One wait for a store, from its first look to the moment at which its scheduler runs here."""
+
+    def __init__(
+        self, scheduler: Scheduler, registrations: Sequence[Sequence[Any]], *, look_every: timedelta = LOOK_EVERY
+    ) -> None:
+        if not isinstance(scheduler, Scheduler):
+            raise TypeError(f"standby takes a duly.Scheduler, got {type(scheduler).__name__}")
+        if not isinstance(look_every, timedelta):
+            raise TypeError(f"look_every must be a timedelta, got {type(look_every).__name__}")
+        if not timedelta(0) < look_every <= LOOK_EVERY_MAX:
+            raise ValueError(f"look_every must be more than zero and at most a minute, got {look_every}")
+        self.registrations = registrations
+        """What is declared when the store is free; it can be replaced until then."""
+        self.failure: Exception | None = None
+        """The error that ended the wait."""
+        self._lifecycle: Lifecycle = lifecycle_of(scheduler)
+        self._look_every = look_every // timedelta(microseconds=1)
+        self._announced = False
+        self._succeeded = False
+        self._over = asyncio.Event()
+
+    @property
+    def holding(self) -> bool:
+        """Whether the scheduler runs here."""
+        return self._lifecycle.engine is not None
+
+    async def held(self) -> None:
+        """Wait until the scheduler runs here; raises the error that ended the standby, if one did."""
+        await self._over.wait()
+        if self.failure is not None:
+            raise self.failure
+        if not self._succeeded:
+            raise RuntimeError("the standby was left before the store was free")
+
+    async def run(self) -> None:
+        """Look until the store is free, and initialise; returns when the scheduler runs here, or an error ended it."""
+        from duly.events import StandbyEnded, StandbyFailed
+
+        outbox = self._lifecycle.setup.outbox
+        try:
+            await self._take_over()
+            self._succeeded = True
+        except Exception as error:
+            # Nobody may be awaiting held(), and the block may be left only after days.
+            self.failure = error
+            outbox.emit(StandbyFailed(type(error).__name__, str(error)))
+        finally:
+            self._over.set()
+            if self._announced and self.failure is None:
+                outbox.emit(StandbyEnded(self.holding))
+
+    async def _take_over(self) -> None:
+        lifecycle, clock = self._lifecycle, self._lifecycle.setup.clock
+        while True:
+            if (holder := self._other_holder()) is None:
+                declared = self.registrations
+                try:
+                    await lifecycle.initialize(declared, standing_by=True)
+                except StoreLockedError as lost:  # another one that stood by was faster
+                    holder = lost.details["holder"]
+                else:
+                    if declared is self.registrations:
+                        return
+                    continue  # replaced meanwhile: the newer ones follow
+            if not self._announced:
+                await lifecycle.check(self.registrations)  # now, and not at the take-over, perhaps in days
+                self._announce(holder)
+            await clock.sleep_until(clock.now() + self._look_every, asyncio.Event())
+
+    def _other_holder(self) -> Mapping[str, Any] | None:
+        """The living scheduler that holds the store, unless it is this one; None if the store is free."""
+        from duly.stores.port import EmbeddedStore
+
+        store = self._lifecycle.setup.store
+        if self.holding or not isinstance(store, EmbeddedStore):
+            return None
+        return _named(holder) if (holder := store.holder()).alive else None
+
+    def _announce(self, holder: Mapping[str, Any]) -> None:
+        from duly.events import StandbyStarted
+
+        self._announced = True
+        self._lifecycle.setup.outbox.emit(StandbyStarted(holder))
+
+
+def _named(holder: "Holder") -> dict[str, Any]:
+    """A holder as `StoreLockedError` names it."""
+    since = None if holder.since is None else as_datetime(holder.since, UTC).isoformat(timespec="seconds")
+    return {"pid": holder.pid, "host": holder.host, "since": since}
