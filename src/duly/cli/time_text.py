@@ -8,9 +8,10 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 import click
 
-from duly.cli.output import fail
+from duly.cli.output import fail, note
 from duly.clock import SystemClock
-from duly.core.moments import Instant, as_datetime, instant_of
+from duly.core.moments import Instant, as_datetime, instant_of, zone_name
+from duly.insight.zone_changes import zone_change_around
 
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _DURATION: Final = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|min|[smhdw]))+")
@@ -55,8 +56,9 @@ def parse_duration(text: str) -> timedelta:
 def parse_moment(text: str, zone: tzinfo, at: Instant) -> datetime:
     """A moment as people write it, in a zone; `at` is now. Raises ValueError.
 
-    A local time that occurs twice means its first occurrence; one that does not exist is read with the offset before
-    the gap, as in Python. An offset (`2024-10-27T02:30+01:00`) says exactly which is meant.
+    A local time that occurs twice means its first occurrence. One that does not exist is returned as it was written:
+    `explain` answers about that; others pass it to `existing`. An offset (`2024-10-27T02:30+01:00`) says exactly which
+    is meant.
     """
     text = text.strip()
     here = as_datetime(at, zone)
@@ -78,10 +80,24 @@ def parse_moment(text: str, zone: tzinfo, at: Instant) -> datetime:
     return when.replace(tzinfo=zone) if when.tzinfo is None else when.astimezone(zone)
 
 
+def existing(when: datetime) -> datetime:
+    """A moment that exists: in place of one that clocks skip, the instant at which they go forward, with a note."""
+    zone = when.tzinfo
+    assert zone is not None
+    change = zone_change_around(zone, when.replace(tzinfo=None, fold=0))
+    if change is None or not change.skips:
+        return when
+    before, after = change.clock_before, change.clock_after
+    form = "%H:%M" if before.date() == after.date() == when.date() else "%Y-%m-%d %H:%M"
+    clocks = f"clocks go forward from {before:{form}} to {after:{form}}"
+    note(f"{when:%Y-%m-%d %H:%M} does not exist in {zone_name(zone)}: {clocks}, and {after:{form}} is taken instead")
+    return change.at.astimezone(zone)
+
+
 def moment_argument(text: str) -> Instant:
     """The `type` of an option that takes a moment in the host's zone; beside `--tz`, use `parse_moment` instead."""
     try:
-        return instant_of(parse_moment(text, host_zone(), now()))
+        return instant_of(existing(parse_moment(text, host_zone(), now())))
     except (ValueError, OverflowError) as fault:
         raise click.BadParameter(str(fault)) from None
 

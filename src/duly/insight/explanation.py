@@ -117,7 +117,8 @@ class _Question:
         assert self.change is not None
         declarations, before, after = self.evidence.declarations, self.change.clock_before, self.change.clock_after
         named = [each for each in declarations if self._names_the_minute(each)]
-        clocks = f"clocks went forward from {before:%H:%M} to {after:%H:%M}"
+        to_come = instant_of(self.change.at) > self.evidence.now
+        clocks = f"clocks {'go' if to_come else 'went'} forward from {before:%H:%M} to {after:%H:%M}"
         text = f"{self.wall:%H:%M} does not exist on {self.wall:%Y-%m-%d}: {clocks}"
         reasons = [
             Reason(
@@ -127,7 +128,10 @@ class _Question:
             )
         ]
         if declarations:
-            reasons.append(self._nearest((named or declarations)[-1], instant_of(self.change.at)))
+            # The minute at which clocks go forward is the first one after the gap, not one in it.
+            reasons.append(self._nearest((named or declarations)[-1], Instant(instant_of(self.change.at) - 1)))
+        if to_come:
+            return self._answer(Answer.NOT_YET, "will not run: this minute does not exist", reasons)
         if named:
             return self._answer(Answer.NOT_RUN, "did not run: this minute does not exist", reasons)
         return self._answer(Answer.NOT_DUE, "not due, and this minute does not exist", reasons)

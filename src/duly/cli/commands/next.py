@@ -12,7 +12,7 @@ from duly.cli.caret import pointed_at
 from duly.cli.completion import complete_target, complete_zone
 from duly.cli.output import Exit, fail, json_option, print_json, say, styled
 from duly.cli.target import TARGET_HELP, load_now, looks_like_target
-from duly.cli.time_text import host_zone, now, parse_moment, zone_named
+from duly.cli.time_text import existing, host_zone, now, parse_moment, zone_named
 from duly.core.cron import CronExpression
 from duly.core.moments import Instant, instant_of, zone_name
 from duly.insight.coming import Calendar, Coming
@@ -60,7 +60,7 @@ def next_(expression_or_target: str, count: int, since: str, tz: str | None, mer
     zone = host_zone() if tz is None else zone_named(tz)
     at = now()
     try:
-        begin = parse_moment(since, zone, at)
+        begin = existing(parse_moment(since, zone, at))
     except (ValueError, OverflowError) as fault:
         fail(f"--from: {fault}")
     tasks: Tasks

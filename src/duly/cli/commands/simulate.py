@@ -20,7 +20,7 @@ from duly.cli.output import Exit, fail, json_option, print_json, reason_of, say,
 from duly.cli.progress import progress
 from duly.cli.tables import table
 from duly.cli.target import TARGET_HELP, load_now
-from duly.cli.time_text import host_zone, now, parse_duration, parse_moment, zone_named
+from duly.cli.time_text import existing, host_zone, now, parse_duration, parse_moment, zone_named
 from duly.core.moments import Instant, as_datetime, instant_of
 from duly.insight.json_form import json_form
 from duly.insight.words import stretch
@@ -175,7 +175,7 @@ def _draw(simulation: Simulation, zone: tzinfo, file: Path) -> None:
 
 def _moment(option: str, text: str, zone: tzinfo) -> Instant:
     try:
-        return instant_of(parse_moment(text, zone, now()))
+        return instant_of(existing(parse_moment(text, zone, now())))
     except (ValueError, OverflowError) as fault:
         fail(f"{option}: {fault}")
 
