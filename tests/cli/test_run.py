@@ -104,6 +104,20 @@ def test_a_failure_is_shown_with_the_lines_of_the_callback_only(tmp_path: Path) 
     assert "\x1b[" not in terminal.shown  # NO_COLOR
 
 
+@pytest.mark.parametrize(("options", "listed", "counted"), [([], 20, True), (["-v"], 25, False)])
+def test_a_first_start_of_many_tasks_is_summarised(
+    tmp_path: Path, options: list[str], listed: int, counted: bool
+) -> None:
+    """Some new tasks have a line each; the others are counted, unless all is asked for."""
+    write_target(tmp_path, '[(f"task-{n:02}", "0 0 1 1 *", quick, timedelta(0)) for n in range(25)]')
+    with Terminal("run", "tasks.py", "--store", "state.db", *options, folder=tmp_path, NO_COLOR="1") as terminal:
+        terminal.expect("tasks.py on state.db: 25 tasks")
+        terminal.press("\x03")
+        assert terminal.end() == 0
+    assert terminal.shown.count("  new        task-") == listed
+    assert ("new        … and 5 more tasks (-v lists all)" in terminal.shown) is counted
+
+
 # --- in a pipe -------------------------------------------------------------------------------------------------------
 
 

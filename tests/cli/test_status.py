@@ -274,6 +274,8 @@ async def test_watch_refreshes_in_place_until_ctrl_c(tmp_path: Path) -> None:
             terminal.press("\x03")
             code = await asyncio.to_thread(terminal.end)
     assert code == 0
+    first_picture = terminal.shown.split("\x1b[?1049h")[1]
+    assert first_picture.index("healthy") < first_picture.index("first")  # a short screen still shows it
     assert "\x1b[?1049l" in terminal.shown  # the screen is given back ...
     assert "second" in terminal.shown.split("\x1b[?1049l")[-1]  # ... and the last picture stays readable
     assert "Traceback" not in terminal.shown

@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from duly import CronExpression, parse_cron
-from duly.insight.cron_words import in_words
+from duly.insight.cron_words import in_words, shortened, shortened_pair
 
 _LONGEST = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
@@ -90,3 +90,24 @@ def test_the_same_words_mean_the_same_minutes() -> None:
         meant = meaning(expression)
         assert meanings.setdefault(in_words(expression), meant) == meant, expression.text
     assert len(meanings) > 150
+
+
+@pytest.mark.parametrize(
+    ("text", "short"),
+    [
+        ("0,10,20,30,40,50 * * * *", "0,10,20,30,40,50 * * * *"),
+        ("1,3,5,7,9,11,13,59 * * * *", "1,3,…,59 * * * *"),
+        ("0 0 1-3,5,7,9,11,13,15 *  *", "0 0 1-3,5,…,15 * *"),
+    ],
+)
+def test_a_long_list_is_cut_short_for_people(text: str, short: str) -> None:
+    """One long expression would make a table of many tasks too wide to read."""
+    assert shortened(text) == short
+
+
+def test_two_expressions_that_look_alike_when_they_are_cut_short_stay_whole() -> None:
+    """What changed must be seen."""
+    old, new = "0,5,10,15,20,25,30 * * * *", "0,5,10,16,20,25,30 * * * *"
+    assert shortened(old) == shortened(new)
+    assert shortened_pair(old, new) == (old, new)
+    assert shortened_pair(old, "* * * * *") == ("0,5,…,30 * * * *", "* * * * *")

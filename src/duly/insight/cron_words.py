@@ -17,6 +17,10 @@ _TIMES_LISTED_MAX: Final = 6
 _LONGEST_MONTHS: Final = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 
+_ELEMENTS_SHOWN_MAX: Final = 6
+"""Up to this many elements of a list stay in a shortened text."""
+
+
 def in_words(expression: CronExpression) -> str:
     """When an expression is due, as a phrase that follows "runs"."""
     time = _time_of_day(expression.minutes, expression.hours)
@@ -24,6 +28,24 @@ def in_words(expression: CronExpression) -> str:
     if days == "every day" and time.startswith(("every", "at minute")):
         return time  # "every minute" needs no "every day"
     return f"{time} {days}"
+
+
+def shortened(text: str) -> str:
+    """The text of an expression with long lists cut short: `1,3,…,59 * * * *`; for lists and logs, not for programs."""
+    return " ".join(_short_list(word) for word in text.split())
+
+
+def _short_list(word: str) -> str:
+    elements = word.split(",")
+    if len(elements) <= _ELEMENTS_SHOWN_MAX:
+        return word
+    return f"{elements[0]},{elements[1]},…,{elements[-1]}"
+
+
+def shortened_pair(old: str, new: str) -> tuple[str, str]:
+    """Two texts, cut short unless they would then look alike."""
+    short = shortened(old), shortened(new)
+    return short if short[0] != short[1] else (old, new)
 
 
 # --- the time of day -------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from duly.core.due import latest_due, next_due
 from duly.core.moments import MICROSECONDS, Instant, Minute, as_datetime, begin, instant_of, minute_of, zone_name
 from duly.core.task import CRASH_LOOP_DELAY
 from duly.errors import CronCalculationError
+from duly.insight.cron_words import shortened, shortened_pair
 from duly.insight.evidence import OCCURRENCES_COUNTED_MAX, Evidence
 from duly.insight.run import RunReport, run_report
 from duly.insight.words import between, stretch
@@ -169,7 +170,7 @@ class _Question:
             return self._answer(Answer.NOT_YET, "will not run: this is the second copy of a repeated minute", reasons)
         due = self._is_due(declaration)
         if due:
-            reasons.append(Reason("due", f"{declaration.expression!r} is due then"))
+            reasons.append(Reason("due", f"{shortened(declaration.expression)!r} is due then"))
         else:
             reasons.append(self._nearest(declaration, self.begins))
         if self.evidence.pending_retry_until is not None:
@@ -193,7 +194,7 @@ class _Question:
         return self._answer(Answer.NOT_RUN, "did not run: this is the second copy of a repeated minute", reasons)
 
     def _not_due(self, declaration: Declaration) -> Explanation:
-        text = f"{declaration.expression!r} is not due at {self.wall:%H:%M} on {self.wall:%A %Y-%m-%d}"
+        text = f"{shortened(declaration.expression)!r} is not due at {self.wall:%H:%M} on {self.wall:%A %Y-%m-%d}"
         reasons = [Reason("notDue", text), self._nearest(declaration, self.begins), *self._meanwhile()]
         if trimmed := self._history_trimmed():
             reasons.append(trimmed)
@@ -396,7 +397,7 @@ class _Question:
         successor = next((each for each in self.evidence.declarations if each.known_since == retired), None)
         if successor is None:
             return Reason("orphaned", f"it was no longer declared from {when} on; what was owed was dropped")
-        change = f"{declaration.expression!r} became {successor.expression!r}"
+        change = " became ".join(map(repr, shortened_pair(declaration.expression, successor.expression)))
         if declaration.expression == successor.expression:
             change = f"the retry delay became {stretch(successor.retry_delay_ms / 1000)}"
         return Reason("overridden", f"it was overridden at {when} ({change}); what was owed was dropped")

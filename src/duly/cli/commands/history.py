@@ -160,7 +160,7 @@ def _show_sparklines(comparison: Comparison) -> None:
     width = max(len(plain(each.task)) for each in comparison.compared)
     for each in comparison.compared:
         line = sparkline(each.latest, bars)
-        say(Text.assemble((f"{plain(each.task):<{width}}  ", "bold"), (line, "cyan"), f"  {_summary(each)}"))
+        show(Text.assemble((f"{plain(each.task):<{width}}  ", "bold"), (line, "cyan"), f"  {_summary(each)}"))
     if (left_out := comparison.tasks - len(comparison.compared)) > 0:
         say(f"… and {left_out:,} more tasks", style="dim")
 

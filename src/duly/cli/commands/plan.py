@@ -10,7 +10,7 @@ import click
 from rich.text import Text
 
 from duly.cli.completion import complete_target
-from duly.cli.output import Exit, json_option, note, print_json, say
+from duly.cli.output import Exit, first_line, json_option, note, print_json, say
 from duly.cli.store import reader_of, store_option
 from duly.cli.target import load_now
 from duly.cli.time_text import host_zone, now
@@ -18,6 +18,7 @@ from duly.core.moments import Instant, zone_name
 from duly.core.record import StoredTask
 from duly.core.zones import is_zone
 from duly.errors import StoreUnusedError
+from duly.insight.cron_words import shortened, shortened_pair
 from duly.insight.json_form import json_form
 from duly.insight.plan import InterruptedTask, OrphanedTask, OverriddenTask, Plan, plan_of
 from duly.insight.words import clock_time, stretch
@@ -27,6 +28,7 @@ from duly.stores.port import Snapshot
 from duly.text import plain
 
 _NAMES_MAX: Final = 6
+_NAME_LETTERS_MAX: Final = 60
 _LISTED_MAX: Final = 100
 
 T = TypeVar("T")
@@ -116,7 +118,7 @@ def _holder(snapshot: Snapshot | None, zone: tzinfo) -> str:
 def _show(planned: Plan, zone: tzinfo) -> None:
     at = planned.at
     for task in _first(planned.new, "new"):
-        configuration = f"{task.expression.text}, retry after {_ms(task.retry_delay_ms)}"
+        configuration = f"{shortened(task.expression.text)}, retry after {_ms(task.retry_delay_ms)}"
         _show_task("+", "green", task.task, "new", configuration)
         _show_starts(task.next_starts, zone, at)
     for change in _first(planned.overridden, "overridden"):
@@ -127,9 +129,10 @@ def _show(planned: Plan, zone: tzinfo) -> None:
         _show_interrupted(interrupted, zone, at)
     if planned.preserved:
         _show_task("=", "dim", f"{len(planned.preserved):,} preserved", "", "")
-    say()
+    if planned.new or planned.overridden or planned.orphaned or planned.preserved:
+        say()
     say(Text(_totals(planned), "bold"))
-    if planned.busiest:
+    if any(each.tasks > 1 for each in planned.busiest):
         _show_busiest(planned, zone)
 
 
@@ -156,7 +159,7 @@ def _show_override(change: OverriddenTask, zone: tzinfo, at: Instant) -> None:
     _show_task("~", "yellow", change.task, "overridden", "")
     stored, declared = change.stored, change.declared
     if stored.expression.text != declared.expression.text:
-        _show_field("cron", f"{stored.expression.text}  →  {declared.expression.text}")
+        _show_field("cron", "  →  ".join(shortened_pair(stored.expression.text, declared.expression.text)))
     if stored.retry_delay_ms != declared.retry_delay_ms:
         _show_field("retry after", f"{_ms(stored.retry_delay_ms)}  →  {_ms(declared.retry_delay_ms)}")
     _show_dropped(change.dropped, running=change.running)
@@ -166,7 +169,7 @@ def _show_override(change: OverriddenTask, zone: tzinfo, at: Instant) -> None:
 def _show_orphan(orphan: OrphanedTask, zone: tzinfo, at: Instant) -> None:
     last = orphan.last_attempt_at
     when = "never ran" if last is None else f"last started {clock_time(last, zone, at)}"
-    _show_task("-", "red", orphan.task, "orphaned", f"{orphan.expression.text}, {when}; would be removed")
+    _show_task("-", "red", orphan.task, "orphaned", f"{shortened(orphan.expression.text)}, {when}; would be removed")
     _show_dropped(orphan.dropped, running=orphan.running)
 
 
@@ -191,11 +194,12 @@ def _show_dropped(dropped: Sequence[str], *, running: bool) -> None:
 def _show_busiest(planned: Plan, zone: tzinfo) -> None:
     say()
     say("Busiest minutes of the coming day", style="bold")
-    for each in planned.busiest:
-        names = ", ".join(map(plain, each.names[:_NAMES_MAX])) + (", …" if each.tasks > _NAMES_MAX else "")
-        tasks = f"{each.tasks:>5,} task{'s' if each.tasks != 1 else ' '}"
-        say(f"  {clock_time(each.minute, zone, planned.at):<10} {tasks}  {names}")
-    if planned.as_busy:
+    busy = [each for each in planned.busiest if each.tasks > 1]
+    for each in busy:
+        some = (first_line(name, _NAME_LETTERS_MAX) for name in each.names[:_NAMES_MAX])
+        names = ", ".join(some) + (", …" if each.tasks > _NAMES_MAX else "")
+        say(f"  {clock_time(each.minute, zone, planned.at):<10} {each.tasks:>5,} tasks  {names}")
+    if planned.as_busy and len(busy) == len(planned.busiest):
         say(f"  and {planned.as_busy:,} more minutes with {planned.busiest[-1].tasks:,}", style="dim")
 
 
@@ -208,7 +212,9 @@ def _totals(planned: Plan) -> str:
         "interrupted": len(planned.interrupted),
     }
     if not (planned.new or planned.overridden or planned.orphaned):
-        return f"Nothing changes: {numbers['preserved']:,} preserved, {numbers['interrupted']:,} of them interrupted"
+        kept = f"{numbers['preserved']:,} preserved" if planned.preserved else "there are no tasks"
+        interrupted = f", {numbers['interrupted']:,} of them interrupted" if planned.interrupted else ""
+        return f"Nothing changes: {kept}{interrupted}"
     return ", ".join(f"{number:,} {kind}" for kind, number in numbers.items() if number)
 
 

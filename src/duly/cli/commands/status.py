@@ -22,6 +22,7 @@ from duly.cli.time_text import duration_argument, host_zone
 from duly.clock import SystemClock
 from duly.core.moments import Instant, as_datetime
 from duly.core.zones import is_zone
+from duly.insight.cron_words import shortened
 from duly.insight.health import Examination, Health, TaskStatus
 from duly.insight.json_form import json_form
 from duly.insight.words import ago, between, clock_time, offset, stretch
@@ -89,7 +90,7 @@ async def _watch(store: Path, interval: timedelta, limit: int) -> int:
         with Live(console=console(), screen=True, auto_refresh=False) as live:
             while True:
                 picture = reader_of(store).read(lambda view: _look(view, limit))
-                live.update(picture.rendered(), refresh=True)
+                live.update(picture.rendered(verdict_first=True), refresh=True)
                 await pause(clock, interval // timedelta(microseconds=1))
     except asyncio.CancelledError:
         # Ctrl-C is the way to end it; the last picture stays readable after the screen is restored.
@@ -121,16 +122,17 @@ class Picture:
         self.many.print()
         show("", *_verdict(self.health))
 
-    def rendered(self) -> RenderableType:
-        """All of it at once."""
-        parts: list[RenderableType] = [_heading(self.health, self.zone), ""]
+    def rendered(self, *, verdict_first: bool = False) -> RenderableType:
+        """All of it at once, the verdict last or, for a screen that may be too short, first."""
+        verdict = _verdict(self.health)
+        parts: list[RenderableType] = [*(verdict if verdict_first else ()), _heading(self.health, self.zone), ""]
         if self.tasks:
             parts.append(_table(self.tasks, self.health.at, self.zone))
         else:
             parts.append(Text("no tasks", "dim"))
         if (left_out := self.health.tasks - len(self.tasks)) > 0:
             parts.append(Text(f"… and {left_out:,} more tasks (--limit 0 shows all)", "dim"))
-        return Lines(*parts, "", *_verdict(self.health))
+        return Lines(*parts) if verdict_first else Lines(*parts, "", *verdict)
 
 
 def _look(view: View, limit: int) -> Picture:
@@ -195,7 +197,7 @@ def _row(status: TaskStatus, at: Instant, zone: tzinfo, *, owed: bool) -> Sequen
     cells = [
         (plain(status.task), "bold"),
         (label, _STYLES[status.state]),
-        (status.expression.text, ""),
+        (shortened(status.expression.text), ""),
         (shown(status.last_attempt_at), ""),
         (shown(status.last_success_at), ""),
         (following, ""),

@@ -9,6 +9,7 @@ from duly.cli.output import first_line
 from duly.core.cron import CronExpression
 from duly.errors import CronCalculationError
 from duly.events import Event
+from duly.insight.cron_words import shortened, shortened_pair
 from duly.insight.words import stretch
 from duly.text import plain
 
@@ -79,7 +80,7 @@ def _overridden(event: Any) -> Line:
     old, new = event.old_state, event.new_state
     changes = []
     if old["cronExpression"] != new["cronExpression"]:
-        changes.append(f"{old['cronExpression']} → {new['cronExpression']}")
+        changes.append(" → ".join(shortened_pair(old["cronExpression"], new["cronExpression"])))
     if old["retryDelayMs"] != new["retryDelayMs"]:
         changes.append(f"retry after {_ms(old['retryDelayMs'])} → {_ms(new['retryDelayMs'])}")
     return Line("changed", "yellow", event.task_name, ", ".join(changes) + _dropped(event.dropped))
@@ -114,7 +115,7 @@ _FORMS: Final[dict[type[Event], Callable[[Any], Line]]] = {
         f"is due again since {event.due_time:%H:%M}, and has been running since {event.started_at:%H:%M:%S}",
     ),
     events.TaskAdded: lambda event: Line(
-        "new", "green", event.task_name, f"{event.cron_expression}, retry after {_ms(event.retry_delay_ms)}"
+        "new", "green", event.task_name, f"{shortened(event.cron_expression)}, retry after {_ms(event.retry_delay_ms)}"
     ),
     events.TaskOverridden: _overridden,
     events.TaskOrphaned: lambda event: Line(

@@ -23,6 +23,7 @@ from duly.cli.target import shortened_traceback
 from duly.clock import SystemClock
 from duly.core.moments import as_datetime
 from duly.events import Event
+from duly.insight.words import counted
 from duly.text import plain
 
 _LEVELS: Final = {events.DEBUG: "debug", events.INFO: "info", events.WARNING: "warning", events.ERROR: "error"}
@@ -34,6 +35,9 @@ _REDUNDANT: Final = frozenset(
 )  # fmt: skip
 """Events that people learn from another line: the next event, or one of the program."""
 
+_NEW_TASKS_LISTED_MAX: Final = 20
+"""New tasks in a row that have a line each; more are counted, in one line."""
+
 
 class EventsLog:
     """Writes to standard output; if that is closed, scheduling goes on without a log."""
@@ -44,6 +48,8 @@ class EventsLog:
         self._clock = SystemClock()
         self._terminal = sys.stdout.isatty()
         self._zone = self._clock.zone()
+        self._new_tasks = 0
+        """New tasks since the last line about anything else."""
 
     # --- the scheduler's events --------------------------------------------------------------------------------------
 
@@ -57,6 +63,10 @@ class EventsLog:
             if exception is not None:
                 fields["traceback"] = "".join(traceback.format_exception(exception))
             self._write_json(event.level, event.name, fields)
+        elif isinstance(event, events.TaskAdded) and self._level > events.DEBUG:
+            self._new_tasks += 1
+            if self._new_tasks <= _NEW_TASKS_LISTED_MAX:
+                self._print_line(event.level, event_line(event, self._now(), expression_of))
         elif self._level == events.DEBUG or type(event) not in _REDUNDANT:
             line = event_line(event, self._now(), expression_of)
             self._write_line(event.level, line, shortened_traceback(exception) if exception else "")
@@ -122,6 +132,14 @@ class EventsLog:
             sys.stdout.write(self._json_line(level, name, fields) + "\n")
 
     def _write_line(self, level: int, line: Line, below: str = "") -> None:
+        more, self._new_tasks = self._new_tasks - _NEW_TASKS_LISTED_MAX, 0
+        if more > 0:
+            self._print_line(
+                events.INFO, Line("new", "green", "", f"… and {counted(more, 'more task')} (-v lists all)")
+            )
+        self._print_line(level, line, below)
+
+    def _print_line(self, level: int, line: Line, below: str = "") -> None:
         now = self._now()
         shown = Text.assemble(
             (f"{now:%H:%M:%S}" if self._terminal else f"{now:%Y-%m-%d %H:%M:%S}", "dim"),
