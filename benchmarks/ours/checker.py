@@ -91,9 +91,9 @@ def _trace(events: int, tasks: int) -> Iterator[Event]:
         for offset, retried in ((0, False), (30 * SECOND + 1_000_000, True)):
             chosen = failed if retried else list(enumerate(names, 1))
             cause = "retry" if retried else "cron"
-            for generation, name in chosen:
+            for slots, (generation, name) in enumerate(chosen):
                 seq += 1
-                yield RS(seq, Instant(due + offset + 2_000), name, generation, run + generation, cause, 0)
+                yield RS(seq, Instant(due + offset + 2_000), name, generation, run + generation, cause, slots)
             for generation, name in chosen:
                 seq += 1
                 fails = not retried and (run // tasks + generation) % FAILING == 0

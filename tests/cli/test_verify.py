@@ -1,8 +1,11 @@
 """`duly trace export` and `duly verify`: a verdict from stores and files, and never a false one."""
 
 import asyncio
+import bz2
+import gzip
 import io
 import json
+import lzma
 import os
 import shutil
 import signal
@@ -209,14 +212,14 @@ def test_an_older_store_holds_no_trace(folder: Path) -> None:
     [
         (
             "UPDATE trace SET line = replace(line, '* * * * *', '0 0 1 1 *')",
-            "Line 1: the trace was changed in segment 1",
+            "state.db, line 1 of its trace: the trace was changed in segment 1",
         ),
         ("UPDATE trace SET line = replace(line, 'false', 'true')", "its hash differs"),
         ("UPDATE segments SET header = replace(header, 'null', '{}')", "the trace was changed in segment 1"),
-        ("DELETE FROM trace WHERE seq > 40", "Line 42: the trace was cut: event 41 is missing"),
+        ("DELETE FROM trace WHERE seq > 40", "state.db, line 42 of its trace: the trace was cut: event 41 is missing"),
         ("DELETE FROM trace WHERE seq = (SELECT max(seq) FROM trace)", "was the last one written"),
-        ("DELETE FROM trace", "Line 2: the trace was cut: event 1 is missing"),
-        ("DELETE FROM trace WHERE seq = 7", "Line 8: the trace was cut: event 7 is missing"),
+        ("DELETE FROM trace", "state.db, line 2 of its trace: the trace was cut: event 1 is missing"),
+        ("DELETE FROM trace WHERE seq = 7", "state.db, line 8 of its trace: the trace was cut: event 7 is missing"),
         ("INSERT INTO trace SELECT max(seq) + 1, line FROM trace", "the trace was changed in segment 1"),
         ("UPDATE trace SET line = x'ff' WHERE seq = 7", "the trace was changed in segment 1"),
         ("UPDATE meta SET value = 'x' WHERE key = 'trace_end'", "the trace was changed in segment 1"),
@@ -361,7 +364,7 @@ def _broken() -> list[tuple[str, list[bytes], str]]:
         ("mixed", [*whole[:6], other[6], *whole[7:]], "line 16: the seal's hash differs"),
         ("two traces", [*whole, *other], "line 17: the segment does not follow the one before"),
         ("without a header", whole[1:], "line 1: a trace begins with a header"),
-        ("of another version", [whole[0].replace(b'"version":1', b'"version":2'), *whole[1:]], "line 1: the trace has"),
+        ("of another version", [whole[0].replace(b'"version":2', b'"version":3'), *whole[1:]], "line 1: the trace has"),
         ("no JSON", [*whole[:5], b"hello\n", *whole[6:]], "line 6: the line is not JSON"),
         ("a foreign event", [*whole[:5], b'["XX",5]\n', *whole[6:]], "line 6: there is no event 'XX'"),
         ("a false snapshot", [whole[0].replace(b"null}", snapshot)], "line 1: the register snapshot"),
@@ -512,3 +515,21 @@ def test_memory_does_not_grow_with_the_length_of_the_trace(tmp_path: Path) -> No
         )
         peaks.append(int(result.stdout))
     assert peaks[1] < peaks[0] * 1.1
+
+
+@pytest.mark.parametrize(
+    ("data", "hint"),
+    [
+        (gzip.compress(b"".join(lines(begun()))), "gzip -dc FILE | duly verify -"),
+        (lzma.compress(b"".join(lines(begun()))), "xz -dc FILE | duly verify -"),
+        (bz2.compress(b"".join(lines(begun()))), "bzip2 -dc FILE | duly verify -"),
+    ],
+    ids=["gzip", "xz", "bzip2"],
+)
+def test_a_compressed_trace_is_refused_with_what_to_do(tmp_path: Path, data: bytes, hint: str) -> None:
+    """Archived traces are compressed; the message was about surrogates."""
+    (tmp_path / "t.jsonl.gz").write_bytes(data)
+    result = duly("verify", "t.jsonl.gz", folder=tmp_path)
+    assert (result.code, result.out) == (7, "")
+    assert "t.jsonl.gz, line 1: the file is compressed with" in result.err
+    assert hint in result.err

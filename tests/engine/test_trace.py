@@ -227,3 +227,20 @@ async def test_each_start_says_how_many_runs_were_open_before_it(tmp_path: Path)
             case _:
                 pass
     assert seen == {0, 1, 2}
+
+
+async def test_a_text_that_no_trace_can_hold_is_refused_before_anything_changes(tmp_path: Path) -> None:
+    """docs/formal.md: 65,536 characters at most; a longer one would be written and then refused by every reader."""
+    path = tmp_path / "state.db"
+    long = "0," * 40_000 + "0 * * * *"
+    async with SimulatedHost("2024-05-01T12:30", "Europe/Berlin", path) as host:
+        scheduler = host.scheduler(trace=True)
+        for wrong in (("n" * 70_000, HOURLY, quick, DELAY), ("x", long, quick, DELAY)):
+            with pytest.raises(duly.DulyError, match=r"(?s)at most 65,536 characters.*keep no trace"):
+                await scheduler.initialize([wrong])
+        await scheduler.initialize([("a", HOURLY, quick, DELAY)])
+        with pytest.raises(duly.DulyError, match="65,536"):
+            await scheduler.initialize([("b", long, quick, DELAY)])
+        await host.advance(hours=1)
+        await scheduler.stop()
+    assert values(judged(path)) == {Value.SATISFIED}

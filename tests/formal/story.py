@@ -37,6 +37,7 @@ class Story:
         self._inits: list[int] = []
         self._stops: list[int] = []
         self._calls = self._run = self._boots = 0
+        self._alive: set[tuple[str, int]] = set()
         self._closed = True
 
     def tell(self, text: str) -> "Story":
@@ -64,6 +65,7 @@ class Story:
             self.now += 120 * SECOND
         elif letters == "Crash":
             self._inits, self._stops = [], []
+            self._alive.clear()
             self._boot()
         elif letters == "Override":
             self._word("IS", task)
@@ -73,11 +75,13 @@ class Story:
             self._run += 1
             self._runs[task] = self._run
             self._run_generations[task] = generation = self._generations.get(task, 0)
-            self.events.append(RS(*self._stamp(), task, generation, self._run, "cron", 0))
+            self.events.append(RS(*self._stamp(), task, generation, self._run, "cron", len(self._alive)))
+            self._alive.add((task, self._run))
         elif letters in ("REs", "REf"):
             stamp = self._stamp()
             self._retry_at[task] = stamp[1] + DELAY * 1_000
             generation = self._run_generations.get(task, self._generations.get(task, 0))
+            self._alive.discard((task, self._runs.get(task, 0)))
             self.events.append(RE(*stamp, task, generation, self._runs.get(task, 0), letters == "REs"))
         else:
             self._call(letters)

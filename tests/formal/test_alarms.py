@@ -97,7 +97,7 @@ class Told:
             assert self.add(second, event) == []
 
     def start(self, second: float, run: int, generation: int = 1) -> list[Violation]:
-        return self.add(second, RS(0, Instant(0), "x", generation, run, "cron", 0))
+        return self.add(second, RS(0, Instant(0), "x", generation, run, "cron", self.monitor.registers.running))
 
     def end(self, second: float, run: int, *, ok: bool) -> None:
         assert self.add(second, RE(0, Instant(0), "x", 1, run, ok)) == []

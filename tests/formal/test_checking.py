@@ -35,13 +35,16 @@ def registers_after(events: list[Event]) -> dict[str, Any]:
 
 def test_without_a_source_nothing_is_read() -> None:
     """The report says that nothing was read."""
-    report = check()
+    report = Checker().report()
     assert (report.scheduler, report.events, report.segments, report.first_segment) == ("", 0, 0, 0)
     assert (report.tasks, report.crashes, report.until) == (0, 0, 0)
     assert not report.ended
     assert not report.sealed
     assert not report.violated
     assert {verdict.value for verdict in report.verdicts.values()} == {Value.HOLDING}
+    assert check(unsealed=True) == report
+    with pytest.raises(TraceError, match="without a seal"):
+        check()
 
 
 def test_progress_is_reported_in_events() -> None:
@@ -50,7 +53,7 @@ def test_progress_is_reported_in_events() -> None:
     first, writer = written(LIFE[:half])
     second, _ = written(LIFE[half:], header=writer.following(registers_after(LIFE[:half])))
     told: list[int] = []
-    report = check(io.BytesIO(first), io.BytesIO(second), progress=told.append)
+    report = check(io.BytesIO(first), io.BytesIO(second), progress=told.append, unsealed=True)
     assert told == sorted(told)
     assert told[-1] == report.events == len(LIFE)
 
@@ -60,8 +63,8 @@ def test_a_segment_without_a_seal_after_one_with_it_is_not_sealed() -> None:
     first, writer = written(LIFE[:4], seal=True)
     header = writer.following(registers_after(LIFE[:4]))
     assert check(io.BytesIO(first)).sealed
-    assert not check(io.BytesIO(first + written(LIFE[4:], header=header)[0])).sealed
-    assert not check(io.BytesIO(first + encode_header(header))).sealed
+    assert not check(io.BytesIO(first + written(LIFE[4:], header=header)[0]), unsealed=True).sealed
+    assert not check(io.BytesIO(first + encode_header(header)), unsealed=True).sealed
     assert check(io.BytesIO(first + written(LIFE[4:], header=header, seal=True)[0])).sealed
 
 
@@ -91,12 +94,12 @@ def test_lateness_is_left_out_on_request() -> None:
         moment = Instant(moment + 60_000_000)
         awake.append(WK(len(events) + len(awake) + 1, moment, 0))
     whole = [*events, *awake, *(each._replace(seq=each.seq + len(awake)) for each in late)]
-    assert check(io.BytesIO(written(whole)[0])).verdicts["R1"].value is Value.VIOLATED
+    assert check(io.BytesIO(written(whole)[0]), unsealed=True).verdicts["R1"].value is Value.VIOLATED
     header = written(events)[1].following(registers_after(events))
     alone = written(whole[len(events) :], header=header)[0]
-    assert check(io.BytesIO(alone)).verdicts["R1"].value is Value.VIOLATED
-    assert not {"R1", "R2", "L2ᵇ"} & set(check(io.BytesIO(alone), bounded=False).verdicts)
-    assert not {"R1", "R2", "L2ᵇ"} & set(check(io.BytesIO(written(whole)[0]), bounded=False).verdicts)
+    assert check(io.BytesIO(alone), unsealed=True).verdicts["R1"].value is Value.VIOLATED
+    assert not {"R1", "R2", "L2ᵇ"} & set(check(io.BytesIO(alone), bounded=False, unsealed=True).verdicts)
+    assert not {"R1", "R2", "L2ᵇ"} & set(check(io.BytesIO(written(whole)[0]), bounded=False, unsealed=True).verdicts)
 
 
 def test_a_checker_judges_source_by_source_what_check_judges_at_once() -> None:
@@ -107,6 +110,6 @@ def test_a_checker_judges_source_by_source_what_check_judges_at_once() -> None:
     checker = Checker()
     for each in (first, second):
         checker.take(io.BytesIO(each))
-    assert checker.report() == check(io.BytesIO(first), io.BytesIO(second))
+    assert checker.report() == check(io.BytesIO(first), io.BytesIO(second), unsealed=True)
     assert {"R1", "R2", "L2ᵇ"} <= set(checker.report().verdicts)
-    assert Checker(bounded=False).report() == check(bounded=False)
+    assert Checker(bounded=False).report() == check(bounded=False, unsealed=True)

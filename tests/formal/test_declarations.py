@@ -42,6 +42,7 @@ def test_the_registers_of_a_task_that_has_not_started() -> None:
         name="x", declared=True, generation=1, cron="0 * * * *", delay_ms=60_000, thread=False,
         served_through=MINUTE_BEFORE_KNOWN, retry_at=None, run=None, run_generation=-1, run_on_thread=False,
         epoch=-1, started=0, floor=0, ended=0, streak=0, due_since_success=True, fresh=False, unstarted=True,
+        served_before=None,
     )  # fmt: skip
 
 
@@ -53,6 +54,7 @@ def test_the_registers_of_a_task_that_runs_and_of_one_that_ran() -> None:
         name="x", declared=True, generation=1, cron="0 * * * *", delay_ms=60_000, thread=False, served_through=NOON,
         retry_at=None, run=1, run_generation=1, run_on_thread=False, epoch=0, started=started, floor=started, ended=0,
         streak=0, due_since_success=True, fresh=True, unstarted=False,
+        served_before=None,
     )  # fmt: skip
     assert rows(trace) == [running]
     trace.end("2025-01-01T12:00:02Z", ok=False)
@@ -75,6 +77,7 @@ def test_the_registers_of_a_task_that_is_said_to_be_preserved_but_was_never_decl
         name="ghost", declared=False, generation=-1, cron=None, delay_ms=0, thread=True, served_through=0,
         retry_at=None, run=None, run_generation=-1, run_on_thread=False, epoch=-1, started=0, floor=0, ended=0,
         streak=0, due_since_success=False, fresh=False, unstarted=True,
+        served_before=None,
     )  # fmt: skip
 
 
@@ -87,6 +90,7 @@ def test_the_registers_of_a_task_that_starts_without_a_declaration() -> None:
         name="ghost", declared=False, generation=-1, cron=None, delay_ms=0, thread=False, served_through=NOON,
         retry_at=None, run=3, run_generation=7, run_on_thread=False, epoch=0, started=started, floor=started, ended=0,
         streak=0, due_since_success=False, fresh=False, unstarted=False,
+        served_before=None,
     )  # fmt: skip
 
 
@@ -107,7 +111,7 @@ def test_the_registers_of_a_run_that_outlives_its_declaration() -> None:
             name="x", declared=False, generation=-1, cron="0 * * * *", delay_ms=7_200_000, thread=False,
             served_through=at("2025-01-01T13:00Z"), retry_at=None, run=3, run_generation=1, run_on_thread=False,
             epoch=2, started=started, floor=started, ended=at("2025-01-01T12:00:01Z"), streak=0,
-            due_since_success=False, fresh=True, unstarted=False,
+            due_since_success=False, fresh=True, unstarted=False, served_before=None,
         )
     ]  # fmt: skip
     moved(trace, "2025-01-01T13:20Z", zone="Asia/Tokyo", declared=0)

@@ -55,7 +55,8 @@ class Trace:
         self.add(IE(0, now, 1, len(names), "", mode, max_concurrency, 4, zone))
 
     def start(self, moment: str, name: str = "x", generation: int = 1, run: int = 1) -> list[str]:
-        return self.add(RS(0, at(moment), name, generation, run, "cron", 0))
+        slots = self.monitor.registers.running
+        return self.add(RS(0, at(moment), name, generation, run, "cron", slots))
 
     def end(self, moment: str, name: str = "x", generation: int = 1, run: int = 1, *, ok: bool = True) -> list[str]:
         return self.add(RE(0, at(moment), name, generation, run, ok))
@@ -485,6 +486,6 @@ def test_check_is_the_monitor_on_bytes() -> None:
     monitor = Monitor()
     for event in events:
         monitor.step(event)
-    report = check(io.BytesIO(out.getvalue()))
+    report = check(io.BytesIO(out.getvalue()), unsealed=True)
     assert report.verdicts == monitor.verdicts()
     assert report.violated

@@ -59,7 +59,8 @@ ALL: list[Event] = [
 def parser(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every test runs with both parsers, orjson and json."""
     require(request.param, 'pip install "duly[cli]"')
-    monkeypatch.setattr(reader, "_loads", importlib.import_module(request.param).loads)
+    loads = reader.standard_loads if request.param == "json" else importlib.import_module(request.param).loads
+    monkeypatch.setattr(reader, "_loads", loads)
 
 
 def written(trace: list[Event], *, clean: bool | None = None, header: Header | None = None) -> bytes:
@@ -139,7 +140,7 @@ def edited(number: int, change: Callable[[bytes], bytes]) -> bytes:
         pytest.param(b"\n", ("malformed", 1), id="a blank line"),
         pytest.param(b"hello\n", ("malformed", 1), id="no JSON"),
         pytest.param(b"{}\n", ("malformed", 1), id="an object"),
-        pytest.param(b"SQLite format 3\0" + bytes(100), ("truncated", 1), id="a store"),
+        pytest.param(b"SQLite format 3\0" + bytes(100), ("malformed", 1), id="a store"),
         pytest.param(LINES[1], ("malformed", 1), id="no header"),
         pytest.param(LINES[0] + LINES[2], ("reordered", 2), id="first event missing"),
         pytest.param(b"".join([*LINES[:5], *LINES[6:]]), ("reordered", 6), id="a line missing"),
@@ -153,8 +154,8 @@ def edited(number: int, change: Callable[[bytes], bytes]) -> bytes:
         pytest.param(LINES[14], ("mixed", 1), id="a seal alone"),
         pytest.param(edited(9, lambda line: line.replace(b"12345", b"12346")), ("hash", 15), id="a number edited"),
         pytest.param(edited(1, lambda line: line.replace(b"store-1", b"store-2")), ("hash", 15), id="header edited"),
-        pytest.param(edited(1, lambda line: line.replace(b'on":1', b'on":2')), ("version", 1), id="newer"),
-        pytest.param(edited(1, lambda line: line.replace(b'on":1', b'on":"1"')), ("malformed", 1), id="version's type"),
+        pytest.param(edited(1, lambda line: line.replace(b'on":2', b'on":3')), ("version", 1), id="newer"),
+        pytest.param(edited(1, lambda line: line.replace(b'on":2', b'on":"2"')), ("malformed", 1), id="version's type"),
         pytest.param(edited(1, lambda line: line.replace(b'ment":1', b'ment":2')), ("malformed", 1), id="no registers"),
         pytest.param(edited(1, lambda line: line.replace(b'"first":1,', b"")), ("malformed", 1), id="header lacks"),
         pytest.param(edited(3, lambda line: line.replace(b'"IS"', b'"XX"')), ("malformed", 3), id="unknown letters"),
@@ -195,12 +196,16 @@ def test_rows_that_reach_over_lines_are_noticed_in_a_block() -> None:
     assert fault(head + good[0][:-1] + b"," + good[1] + b'["WK",[3]\n[4]]\n')[0] == "malformed"
 
 
-def test_every_cut_is_noticed_or_harmless() -> None:
-    """A sealed trace that is cut within a line is refused; one that is cut between lines is judged as not ended."""
+def test_every_cut_is_noticed() -> None:
+    """A trace that is cut, within a line or between two, is refused; the part before a cut between two lines can be
+    judged by a caller that knows that it has no end.
+    """
     data = b"".join(LINES)
     for end in range(len(data) - 1):  # without its last newline the seal is whole
+        with pytest.raises(TraceError):
+            check(io.BytesIO(data[:end]))
         try:
-            report = check(io.BytesIO(data[:end]))
+            report = check(io.BytesIO(data[:end]), unsealed=True)
         except TraceError:
             continue
         assert not report.ended
@@ -255,7 +260,7 @@ def test_a_trace_in_segments_is_judged_as_a_whole() -> None:
 def test_a_segment_alone_is_judged_as_exactly(wrong: str) -> None:
     """FORMAL A1: whatever is wrong in the last segment is found without the ones before."""
     trace = story("IS IE Due RS REs Due RS REf RetryDue RS Crash IS IE RS REs " + wrong)
-    whole = check(io.BytesIO(written(trace)))
+    whole = check(io.BytesIO(written(trace, clean=False)))
     for cut in range(1, len(trace)):
         alone = check(io.BytesIO(segments(trace, cut)[1]))
         assert alone.verdicts == whole.verdicts
@@ -341,9 +346,14 @@ def test_a_clean_seal_over_a_run_that_goes_on_is_judged_and_does_not_end_the_tra
 
 
 def test_whether_the_end_has_its_seal_is_reported() -> None:
-    """Without a seal, lines may be missing at the end."""
+    """Without a seal, lines may be missing at the end: only a caller that says so gets a verdict."""
     assert check(io.BytesIO(written(LONG, clean=False))).sealed
-    assert not check(io.BytesIO(written(LONG))).sealed
+    assert not check(io.BytesIO(written(LONG)), unsealed=True).sealed
+    with pytest.raises(TraceError, match="without a seal") as refused:
+        check(io.BytesIO(written(LONG)))
+    assert refused.value.details["fault"] == "truncated"
+    assert refused.value.details["line"] == len(LONG) + 1
+    assert "unsealed=True" in str(refused.value.details["hint"])
 
 
 def test_a_clean_seal_wants_a_completed_stop() -> None:

@@ -87,14 +87,14 @@ def test_the_least_that_an_event_can_say_is_fine(letters: str, position: int, va
     assert list(events(io.BytesIO(event_with(letters, position, value))))[-1][position - 1] == value
 
 
-@pytest.mark.parametrize(("version", "hint"), [(VERSION + 1, "upgrade duly"), (VERSION - 1, None)])
+@pytest.mark.parametrize(("version", "hint"), [(VERSION + 1, "upgrade duly"), (0, None)])
 def test_another_version_is_refused_with_a_hint(version: int, hint: str | None) -> None:
     """A newer version can be read by a newer duly, an older version by no duly."""
     with pytest.raises(TraceError) as refused:
         list(TraceReader().read(io.BytesIO(json.dumps({**HEADER, "version": version}).encode() + b"\n")))
     assert refused.value.details["fault"] == "version"
     assert refused.value.details.get("hint") == hint
-    assert f"the trace has version {version}, this duly reads {VERSION}" in str(refused.value)
+    assert f"the trace has version {version}, this duly reads 1 and 2" in str(refused.value)
 
 
 @pytest.mark.parametrize(

@@ -110,7 +110,7 @@ def test_a_witness_can_be_checked_like_any_trace() -> None:
         if isinstance(event, IE):
             event = event._replace(declared=1)
         writer.add(event._replace(seq=number))
-    report = check(io.BytesIO(out.getvalue()))
+    report = check(io.BytesIO(out.getvalue()), unsealed=True)
     assert [each.property for each in report.violations] == ["S1", "S2"]
 
 
@@ -125,7 +125,7 @@ def test_a_witness_is_printed_line_by_line() -> None:
         ),
         "       4  2025-11-24T16:10:00.004Z  IE  call=1 interrupted=restart zone=UTC",
         "       5  2025-11-24T17:00:00.001Z  RS  task=x\\x1b[2J generation=1 run=1 cause=cron slots=0",
-        "       6  2025-11-24T17:00:00.002Z  RS  task=x\\x1b[2J generation=1 run=2 cause=cron slots=0",
+        "       6  2025-11-24T17:00:00.002Z  RS  task=x\\x1b[2J generation=1 run=2 cause=cron slots=1",
     ]
     whole = story("IS IE SE")
     (declared,) = [each for each in whole if isinstance(each, IE)]

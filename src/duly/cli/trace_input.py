@@ -13,11 +13,13 @@ import tempfile
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
 
-from duly.cli.output import Exit, Failure, fail, reason_of
+from duly.cli.output import Exit, Failure, fail, failure_of, reason_of
 from duly.cli.store import reader_of
+from duly.errors import TraceError
 from duly.stores import View
 from duly.stores.port import StoredTrace
 from duly.stores.sqlite.file import is_database
+from duly.text import plain
 
 STANDARD_STREAM: Final = "-"
 
@@ -96,7 +98,10 @@ def _unreadable(path: Path, fault: OSError) -> Failure:
 
 
 def copy_trace(store: Path, file: BinaryIO) -> StoredTrace:
-    """Write the trace of a store into a file; the store may be in use, and does not change."""
+    """Write the trace of a store into a file; the store may be in use, and does not change.
+
+    A trace that is not what was written is a failure that names the store.
+    """
 
     def question(view: View) -> StoredTrace:
         stored = view.trace()
@@ -111,5 +116,14 @@ def copy_trace(store: Path, file: BinaryIO) -> StoredTrace:
 
     try:
         return reader_of(store).read(question)
+    except TraceError as error:
+        failure = failure_of(error)
+        failure.message = f"{place_of(store, error, stored=True)}: {error.details['reason']}"
+        raise failure from error
     except OSError as fault:
         raise unwritable("the trace", fault) from fault
+
+
+def place_of(source: object, error: TraceError, *, stored: bool) -> str:
+    """Where a trace is broken, as the beginning of a message."""
+    return f"{plain(str(source))}, line {error.details['line']}{' of its trace' if stored else ''}"

@@ -6,6 +6,7 @@ order. The store numbers rows when it writes them, in the transaction that makes
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import tzinfo
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from duly.core.changes import Batch, StartBlock, SuccessBlock
@@ -17,7 +18,20 @@ from duly.core.task import AwaitingRun, End, Interrupted, Running, Task, Withdra
 from duly.engine import announce
 from duly.engine.setup import Setup
 from duly.errors import DulyError
-from duly.formal.trace import IE, IS, LOOP, NEW, ORPHANED, OVERRIDDEN, PRESERVED, THREAD, Event, digest, row_of
+from duly.formal.trace import (
+    IE,
+    IS,
+    LOOP,
+    NEW,
+    ORPHANED,
+    OVERRIDDEN,
+    PRESERVED,
+    TEXT_CHARACTERS_MAX,
+    THREAD,
+    Event,
+    digest,
+    row_of,
+)
 from duly.stores.port import TraceRow as Row
 
 if TYPE_CHECKING:
@@ -112,6 +126,7 @@ def declaration_rows(
     `noted` if the call itself stands in the trace already; `first` if no scheduler was running.
     """
     at, zone_text = resolution.now, zone_name(zone)
+    _check_texts(resolution)
 
     def registered(task: Task, change: str, runs_on: RunsOn) -> Row:
         # A plain tuple, as for starts and ends: there is one for each task that is declared.
@@ -152,6 +167,20 @@ def declaration_rows(
         )
     )
     return rows
+
+
+def _check_texts(resolution: Resolution) -> None:
+    """A name or an expression of megabytes would make a trace that takes seconds to read; a reader refuses it."""
+    gone = (each.task for each in resolution.orphaned)
+    arrived = (each.new for each in resolution.overridden)
+    for task in chain(resolution.added, arrived, gone, resolution.preserved.tasks):
+        if len(task.name) > TEXT_CHARACTERS_MAX or len(task.expression.text) > TEXT_CHARACTERS_MAX:
+            longest = max(len(task.name), len(task.expression.text))
+            raise DulyError(
+                f"A text in a trace has at most {TEXT_CHARACTERS_MAX:,} characters, and one of task "
+                f"{task.name[:40]!r} has {longest:,}",
+                hint="give the task a shorter name or expression, or keep no trace and run no monitor",
+            )
 
 
 def registers_of(
@@ -210,4 +239,5 @@ def _register(task: Task, run: int | None, *, on_thread: bool) -> "TaskRow":
         due_since_success=True,
         fresh=True,
         unstarted=state.last_attempt_at is None,
+        served_before=None,
     )

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from duly.core.moments import Instant
 from duly.errors import TraceError
@@ -11,6 +12,8 @@ from duly.formal.reader import Rows, Source, TraceReader
 from duly.formal.registers import RegisterSnapshot
 from duly.formal.trace import Header, Seal
 from duly.formal.verdicts import Verdict, Violation
+
+NO_SEAL: Final = "the trace ends here without a seal, so its end may be missing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +39,17 @@ class Report:
 
 
 def check(
-    *sources: Source | Iterable[Source], bounded: bool = True, progress: Callable[[int], object] | None = None
+    *sources: Source | Iterable[Source],
+    bounded: bool = True,
+    unsealed: bool = False,
+    progress: Callable[[int], object] | None = None,
 ) -> Report:
     """Judge a trace: a file opened in binary mode, or several that hold its segments in their order.
 
-    `bounded=False` leaves out the bounded shadows. `progress` is called now and then with the number of events so far.
+    `bounded=False` leaves out the bounded shadows. `unsealed=True` also judges a trace that ends without a seal, such
+    as one that is still being written: the verdicts are about what is there, and say nothing of lines that may be
+    missing at its end. `progress` is called now and then with the number of events so far.
+
     Raises TraceError, with the line, if the trace is not whole; there is no verdict on half a trace.
     """
     checker = Checker(bounded=bounded, progress=progress)
@@ -50,7 +59,11 @@ def check(
                 checker.take(each)
         else:
             checker.take(source)  # type: ignore[arg-type]
-    return checker.report()
+    report = checker.report()
+    if not (report.sealed or unsealed):
+        hint = "check(..., unsealed=True) judges what is there"
+        raise TraceError("truncated", max(checker.line, 1), NO_SEAL, hint=hint)
+    return report
 
 
 class Checker:
@@ -93,14 +106,14 @@ class Checker:
             self._first_segment = header.segment
             if header.registers is not None:
                 try:
-                    self.start = RegisterSnapshot.from_json(header.registers)
+                    self.start = RegisterSnapshot.from_json(header.registers, header.version)
                     self.monitor = Monitor(self.start, bounded=self._bounded)
                 except ValueError as fault:
                     raise TraceError("malformed", self.line, str(fault)) from fault
             if self.monitor.seq != header.first - 1:
                 reason = f"the segment begins with event {header.first}, its registers end with {self.monitor.seq}"
                 raise TraceError("registers", self.line, reason)
-        elif header.registers != self.monitor.snapshot().as_json():
+        elif not self.monitor.snapshot().follows(header.registers, header.version):
             reason = "the registers of the segment are not those that the segment before leads to"
             raise TraceError("registers", self.line, reason)
         self._header = header

@@ -28,7 +28,7 @@ def feed(machine: Machine, rows: Iterable[Sequence[Any]]) -> None:  # noqa: C901
     for row in rows:
         letters = row[0]
         if letters == "RS":
-            _, seq, at, name, generation, run, _, _ = row
+            _, seq, at, name, generation, run, _, slots = row
             task = find(name)
             if (
                 task is not None
@@ -37,6 +37,7 @@ def feed(machine: Machine, rows: Iterable[Sequence[Any]]) -> None:  # noqa: C901
                 and task.generation == generation
                 and task.floor <= at < alarm
                 and at - clock <= GAP
+                and slots == running
                 and ((due := task.next_due <= at) or task.retry_at <= at)
             ):
                 if at > clock:

@@ -16,6 +16,8 @@ from duly.formal.trace import LETTERS, NEW, ORPHANED, PRESERVED, RESTART, THREAD
 from duly.formal.verdicts import Findings, Violation
 
 OVERLAPPED_MAX: Final = 10_000
+SLOTS: Final = "slots in use"
+"""The words by which a violation about `slots` is recognised: it is about all tasks that run."""
 
 
 class Machine:
@@ -44,10 +46,12 @@ class Machine:
     # --- starts and ends ---------------------------------------------------------------------------------------------
 
     def _rs(
-        self, letters: str, seq: int, at: Instant, name: str, generation: int, run: int, _cause: str, _slots: int
+        self, letters: str, seq: int, at: Instant, name: str, generation: int, run: int, _cause: str, slots: int
     ) -> None:
         registers = self._begin(letters, seq, at)
         task = registers.tasks.get(name) or self._stranger(name)
+        if slots != registers.running and slots >= 0:  # negative: a trace that is reduced to one task
+            self._judge_slots(name, slots)
         due = owed = task.next_due <= at
         running = interrupted = False
         if task.run is not None:
@@ -77,6 +81,11 @@ class Machine:
             task.run_on_thread = task.thread
             if task.thread:
                 registers.threads_running += 1
+
+    def _judge_slots(self, name: str, slots: int) -> None:
+        running = self.registers.running
+        if not running <= slots <= running + len(self.registers.overlapped):
+            self._report("EW", None, f"{name!r} starts with {slots} {SLOTS}, but {running} runs go on", running=running)
 
     def _judge_start(self, task: TaskRegisters, generation: int, *, running: bool, owed: bool) -> None:
         registers = self.registers
@@ -216,7 +225,8 @@ class Machine:
             self._crash()
         if boot == registers.boot:
             self._report("EW", None, f"boot {boot!r} comes twice")
-        registers.booted, registers.boot, registers.boot_at, registers.stepped_to = True, boot, at, NEVER
+        registers.booted, registers.boot, registers.boot_at, registers.boot_seq = True, boot, at, seq
+        registers.stepped_to = NEVER
         self._set_clock(at)
         registers.stepped_to = NEVER  # what this boot finds is not a step within it
 
@@ -232,7 +242,7 @@ class Machine:
 
     def _is(self, letters: str, seq: int, at: Instant, call: int) -> None:
         registers = self._begin(letters, seq, at)
-        if call in registers.inits:
+        if self._is_open(registers.inits.get(call)):
             self._report("EW", None, f"initialize {call} is called twice")
         registers.inits[call] = (seq, at)
 
@@ -299,7 +309,7 @@ class Machine:
 
     def _ss(self, letters: str, seq: int, at: Instant, call: int) -> None:
         registers = self._begin(letters, seq, at)
-        if call in registers.stops:
+        if self._is_open(registers.stops.get(call)):
             self._report("EW", None, f"stop {call} is called twice")
         registers.stops[call] = (seq, at)
         registers.active = False
@@ -317,14 +327,21 @@ class Machine:
 
     def _sf(self, letters: str, seq: int, at: Instant, call: int, _error: str) -> None:
         registers = self._begin(letters, seq, at)
-        registers.stops.pop(call, None)  # none: it was refused before it had any effect
+        if call in registers.stops:  # if not, it was refused before it had any effect
+            self._returns(registers.stops, call, "stop")
         self._watch_stop()
 
     def _returns(self, calls: dict[int, tuple[int, Instant]], call: int, method: str) -> tuple[int, Instant] | None:
         called = calls.pop(call, None)
         if called is None:
             self._report("EW", None, f"{method} {call} returns, but is not open")
+        elif not self._is_open(called):
+            self._report("EW", None, f"{method} {call} returns, but was called before the last boot")
         return called
+
+    def _is_open(self, called: tuple[int, Instant] | None) -> bool:
+        """Whether a call that has not returned was made since the last boot: no other process can return from it."""
+        return called is not None and called[0] > self.registers.boot_seq
 
     def _watch_stop(self) -> None:
         if self.promptness is not None:

@@ -16,6 +16,8 @@ Letters are those of `trace`; RE is an end, REs and REf one of the declaration i
                     max(delay, 60 s) have passed since its last start
     First, Gone     RG new or overridden, RG orphaned
     Stale           with RS: the declaration is not in force
+    Miscounted      with RS: `slots` is not the number of runs that go on
+    SF_c            a stop that was accepted has raised; one that was refused is not a letter
     Settled         with SE or SF: no stop is open any more
     Overtaking      with IE: a stop that was called before its IS is open
     Back            with CK or BT: the wall clock shows less than it has shown
@@ -170,10 +172,11 @@ PROPERTIES: Final = (
     ),
     Property(
         "EW",
-        "G((IE_c ∨ IF_c → Y Hold(IS_c, IE_c ∨ IF_c ∨ Crash)) ∧ (IE_c → ¬Overtaking)"
-        " ∧ (SE_c → Y Hold(SS_c, SE_c ∨ SF_c ∨ Crash)))",
-        "Calls return at most once, and only if they were made; registrations add up to what was declared; an "
-        "initialize does not overtake a stop called before it; instants of starts go back only with the clock.",
+        "G((IE_c ∨ IF_c → Y Hold(IS_c, IE_c ∨ IF_c ∨ BT)) ∧ (IE_c → ¬Overtaking)"
+        " ∧ (SE_c ∨ SF_c → Y Hold(SS_c, SE_c ∨ SF_c ∨ BT)) ∧ (RS → ¬Miscounted))",
+        "Calls return at most once, and only if they were made since the last boot; registrations add up to what was "
+        "declared; an initialize does not overtake a stop called before it; instants of starts go back only with the "
+        "clock; a start says how many runs go on.",
         PropertyKind.WELL_FORMED,
         "IE, IF, SE, SF, RG, RS",
         "well-formedness",

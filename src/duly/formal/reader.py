@@ -10,6 +10,7 @@ anything is wrong, its lines are looked at one by one.
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Iterator
 from itertools import product
 from typing import Any, Final, NamedTuple, Protocol, get_type_hints
@@ -18,17 +19,74 @@ from duly.core.moments import LAST_INSTANT, MICROSECONDS, Delay, Instant
 from duly.errors import TraceError
 from duly.formal.calendar import parse, zone_named
 from duly.formal.registers import RegisterSnapshot
-from duly.formal.trace import CAUSES, CHANGES, LETTERS, MODES, PLACES, VERSION, Event, Header, Seal
+from duly.formal.trace import (
+    CAUSES,
+    CHANGES,
+    LETTERS,
+    MODES,
+    PLACES,
+    TEXT_CHARACTERS_MAX,
+    VERSION,
+    VERSIONS,
+    Event,
+    Header,
+    Seal,
+    seal_hash,
+)
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON whose names are all different. Raises ValueError."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"it has {next(name for name in names if names.count(name) > 1)!r} twice")
+    return found
+
+
+def _unknown_constant(name: str) -> Any:
+    raise ValueError(f"it contains {name}")
+
+
+def _number(digits: str) -> int | float:
+    """An integer as orjson reads it: one of more than 64 bits is not an integer."""
+    number = int(digits) if len(digits) <= _LONGEST_DIGITS else None
+    return number if number is not None and -(1 << 63) <= number < 1 << 64 else float(digits)
+
+
+_LONGEST_DIGITS: Final = len(str(1 << 64))
+_DECODER: Final = json.JSONDecoder(object_pairs_hook=_once, parse_constant=_unknown_constant)
+_CAREFUL_DECODER: Final = json.JSONDecoder(object_pairs_hook=_once, parse_constant=_unknown_constant, parse_int=_number)
+_SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
+_OBJECT: Final = re.compile(rb"[ \t\r]*\{")
+_DIGITS_TO_ZERO: Final = bytes.maketrans(b"123456789", b"000000000")
+
+
+def standard_loads(data: bytes) -> Any:
+    """Parse JSON with the standard library, as strictly as orjson does, and without names that come twice.
+
+    Left alone, the standard library takes NaN, integers of any length, lone surrogates, and other encodings: the
+    verdict would depend on what is installed.
+    """
+    # Long numbers and surrogates are looked for in the bytes, which costs a fraction of looking at every value.
+    is_plain = b"0" * (_LONGEST_DIGITS - 1) not in data.translate(_DIGITS_TO_ZERO)
+    value = (_DECODER if is_plain else _CAREFUL_DECODER).decode(data.decode())
+    if _SURROGATE.search(data):
+        json.dumps(value, ensure_ascii=False).encode()  # a UnicodeEncodeError is a ValueError
+    return value
+
 
 _loads: Callable[[bytes], Any]
 try:
     import orjson
 except ImportError:  # it comes with the extra `cli`; without it, long traces are read more slowly
-    _loads = json.loads
+    _loads = standard_loads
 else:
     _loads = orjson.loads
 
 BLOCK_BYTES: Final = 1 << 14  # what fits into the processor's caches, parsed
+EVENT_BYTES_MAX: Final = 1 << 20
+"""No event has a longer line; headers do, because they hold the registers of every task."""
 
 _FIRST_INSTANT: Final = -62_135_596_800 * MICROSECONDS  # the year 1
 
@@ -105,6 +163,8 @@ class TraceReader:
         """
         if not (block.endswith(b"]\n") and block.count(b"]\n") == lines):
             return None
+        if len(block) > TEXT_CHARACTERS_MAX or b"\\u0000" in block:
+            return None  # perhaps a text that is too long, or one with a NUL
         try:
             rows: list[Row] = _loads(b"[" + block[:-1].replace(b"\n", b",\n") + b"]")
         except (ValueError, RecursionError):
@@ -126,7 +186,7 @@ class TraceReader:
             for row in rows:
                 if row[0] == "RS":
                     _, seq, at, task, generation, run, cause, slots = row
-                    right = type(slots) is int and cause in _CAUSES
+                    right = type(slots) is int and slots >= 0 and cause in _CAUSES
                 elif row[0] == "RE":
                     _, seq, at, task, generation, run, ok = row
                     right = ok is True or ok is False
@@ -169,6 +229,8 @@ class TraceReader:
         for line in block.splitlines(keepends=True):
             self.line += 1
             value = self._parse(line)
+            if len(line) > TEXT_CHARACTERS_MAX and isinstance(value, list):
+                _check_one(value, self.line)  # by and by: a text may be too long
             if isinstance(value, dict):
                 if "trace" in value:
                     yield self._begin(value)
@@ -184,22 +246,31 @@ class TraceReader:
             self._hash.update(line)
 
     def _parse(self, line: bytes) -> Any:
+        is_object = _OBJECT.match(line) is not None
+        if len(line) > EVENT_BYTES_MAX and not is_object:
+            raise self._broken("malformed", f"the line has {len(line):,} bytes, an event at most {EVENT_BYTES_MAX:,}")
         try:
-            return _loads(line)
+            # There are few objects, headers and seals, and orjson takes the last of two values with the same name.
+            value = standard_loads(line) if is_object else _loads(line)
         except (ValueError, RecursionError) as fault:
+            if self.line == 1 and (kind := _foreign(line)) is not None:
+                raise self._broken("malformed", f"the file is {kind[0]}, not a trace", hint=kind[1]) from fault
             if not line.endswith(b"\n"):
                 hint = "the end of the trace is missing; judge it up to the line before by removing this one"
                 raise self._broken("truncated", "the line is cut", hint=hint) from fault
             raise self._broken("malformed", f"the line is not JSON: {fault}") from fault
+        if b"\\u0000" in line and _contains_nul(value):
+            raise self._broken("malformed", "a text contains NUL, which no name has (SPEC 1.4)")
+        return value
 
     def _begin(self, value: dict[str, Any]) -> Header:
         """A header: the first line, or the one after the segment before."""
         if value.get("trace") != "duly" or type(value.get("version")) is not int:
             raise self._broken("malformed", "the header is not that of a trace")
-        if value["version"] != VERSION:
-            found = value["version"]
+        if (found := value["version"]) not in VERSIONS:
             hint = "upgrade duly" if found > VERSION else None
-            raise self._broken("version", f"the trace has version {found}, this duly reads {VERSION}", hint=hint)
+            known = " and ".join(map(str, VERSIONS))
+            raise self._broken("version", f"the trace has version {found}, this duly reads {known}", hint=hint)
         try:
             header = Header(*(value[field] for field in Header.__dataclass_fields__))
         except KeyError as missing:
@@ -209,7 +280,7 @@ class TraceReader:
             raise self._broken("malformed", "the header has fields of another type")
         if header.registers is not None:
             try:
-                RegisterSnapshot.from_json(header.registers)
+                RegisterSnapshot.from_json(header.registers, header.version)
             except ValueError as fault:
                 raise self._broken("malformed", str(fault)) from fault
         elif header.segment != 1 or header.first != 1:
@@ -238,10 +309,11 @@ class TraceReader:
             raise self._broken("mixed", "a seal without a segment")
         if value["count"] != self._count:
             raise self._broken("truncated", f"the seal counts {value['count']} events, but there are {self._count}")
-        if value["hash"] != self._hash.hexdigest():
-            raise self._broken("hash", "the seal's hash differs: a line of the segment was changed")
+        clean = value["seal"] == "clean"
+        if value["hash"] != seal_hash(self._header.version, self._hash, clean=clean, count=self._count):
+            raise self._broken("hash", "the seal's hash differs: a line of the segment, or the seal, was changed")
         self._sealed = True
-        return Seal(value["seal"] == "clean", self._count, value["hash"])
+        return Seal(clean, self._count, value["hash"])
 
     def _broken(self, fault: str, reason: str, *, hint: str | None = None) -> TraceError:
         return TraceError(fault, max(self.line, 1), reason, hint=hint)
@@ -259,6 +331,28 @@ def _blocks(source: Source) -> Iterator[bytes]:
             pieces.append(rest)
     if pieces:
         yield b"".join(pieces)
+
+
+def _foreign(line: bytes) -> tuple[str, str] | None:
+    """What a first line that is not JSON belongs to, and what to do with such a file; None if it is not known."""
+    return next((kind for magic, kind in _MAGIC.items() if line.startswith(magic)), None)
+
+
+_MAGIC: Final = {
+    b"\x1f\x8b": ("compressed with gzip", "gzip -dc FILE | duly verify -"),
+    b"\x28\xb5\x2f\xfd": ("compressed with zstd", "zstd -dc FILE | duly verify -"),
+    b"\xfd7zXZ\0": ("compressed with xz", "xz -dc FILE | duly verify -"),
+    b"BZh": ("compressed with bzip2", "bzip2 -dc FILE | duly verify -"),
+    b"SQLite format 3\0": ("a store", "duly verify STORE, or duly trace export STORE, reads the trace in it"),
+}
+
+
+def _contains_nul(value: Any) -> bool:
+    if isinstance(value, str):
+        return "\0" in value
+    if isinstance(value, dict):
+        return any(_contains_nul(each) for pair in value.items() for each in pair)
+    return isinstance(value, list) and any(map(_contains_nul, value))
 
 
 def _check_one(row: Any, line: int) -> None:
@@ -290,11 +384,15 @@ def _check_values(letters: str, fields: dict[str, Any], line: int) -> None:
     for name in ("at", "known_since", "old"):
         if not _FIRST_INSTANT <= fields.get(name, 0) <= LAST_INSTANT:
             raise TraceError("malformed", line, f"{name} {fields[name]} is not a microsecond of the calendar")
+    for name in (each for each, value in fields.items() if isinstance(value, str) and len(value) > TEXT_CHARACTERS_MAX):
+        reason = f"{name} has {len(fields[name]):,} characters, a text at most {TEXT_CHARACTERS_MAX:,}"
+        raise TraceError("malformed", line, reason)
     for name, known in _VALUES.items():
         if name in fields and fields[name] not in known:
             raise TraceError("malformed", line, f"{name} {fields[name][:20]!r} is none of {', '.join(known)}")
-    if fields.get("declared", 0) < 0:
-        raise TraceError("malformed", line, "declared is a number of tasks")
+    for name, what in (("declared", "tasks"), ("slots", "callbacks")):
+        if fields.get(name, 0) < 0:
+            raise TraceError("malformed", line, f"{name} is a number of {what}")
     if letters == "RG" and (not fields["task"] or fields["delay_ms"] < 0):
         raise TraceError("malformed", line, "a task has a name, and a delay that is not negative")
     try:

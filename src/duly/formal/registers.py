@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from duly.core.moments import LAST_INSTANT, MICROSECONDS, Instant
 from duly.formal.calendar import MINUTE, NEVER, Schedule, Zone, zone_of
-from duly.formal.trace import digest_of_one
+from duly.formal.trace import TEXT_CHARACTERS_MAX, VERSION, digest_of_one
 
 HOUR: Final = 3600 * MICROSECONDS
 SERVED_AHEAD_MAX: Final = 3 * HOUR
@@ -27,8 +27,8 @@ class TaskRegisters:
 
     __slots__ = (
         "declared", "delay_ms", "due_since_success", "ended", "epoch", "floor", "fresh", "generation", "name",
-        "next_due", "retry_at", "run", "run_generation", "run_on_thread", "schedule", "served_through", "started",
-        "streak", "thread", "unstarted", "watched",
+        "next_due", "retry_at", "run", "run_generation", "run_on_thread", "schedule", "served_before", "served_through",
+        "started", "streak", "thread", "unstarted", "watched",
     )  # fmt: skip
 
     def __init__(self, name: str) -> None:
@@ -52,6 +52,7 @@ class TaskRegisters:
         self.due_since_success = False  # a due minute, or a registration, since the last start that succeeded
         self.fresh = False  # `due_since_success` as it was when the present run started
         self.unstarted = True  # this declaration has not started: it has served the minute before it was known
+        self.served_before: Instant | None = None  # what starts of earlier declarations of the name have served
         self.watched: Instant = NEVER  # the deadline in the queue of `promptness`
 
     def declare(
@@ -130,6 +131,7 @@ class Registers:
         self.booted = False
         self.boot = ""
         self.boot_at = Instant(0)
+        self.boot_seq = 0  # where: a call that was made before it does not return after it
         self.stepped_to: Instant = NEVER  # the lowest the clock has been set to since the boot
         self.active = False
         self.quiet = False
@@ -266,7 +268,7 @@ class Registers:
 
 _KEPT_AS_THEY_ARE: Final = (
     "seq", "clock", "latest", "epoch", "active", "quiet", "crashed", "active_since", "compute_since", "booted", "boot",
-    "boot_at", "restart", "free_total_since", "free_threads_since",
+    "boot_at", "boot_seq", "restart", "free_total_since", "free_threads_since",
 )  # fmt: skip
 _KEPT_OR_NEVER: Final = ("stepped_to", "limit", "pool")  # null in a snapshot is NEVER
 
@@ -293,6 +295,7 @@ class TaskRow(NamedTuple):
     due_since_success: bool
     fresh: bool
     unstarted: bool
+    served_before: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,23 +320,39 @@ class RegisterSnapshot:
         scheduler.update(booted=True, quiet=not crashed, zone=zone)
         return cls(scheduler, tuple(tasks))
 
+    def follows(self, value: Any, version: int) -> bool:
+        """Whether a header of this version has these registers."""
+        if version > 1:
+            return bool(value == self.as_json())
+        # Version 1 kept no removed tasks, and had another rule for what a declaration that never started has served.
+        found, kept = (
+            RegisterSnapshot.from_json(value, version),
+            (row for row in self.tasks if row.declared or row.run is not None),
+        )
+        scheduler = {**self.scheduler, "boot_seq": 0}
+        return found.scheduler == scheduler and set(map(_in_version_1, found.tasks)) == set(map(_in_version_1, kept))
+
     @classmethod
-    def from_json(cls, value: Any) -> "RegisterSnapshot":
-        """Read that form. Raises ValueError."""
+    def from_json(cls, value: Any, version: int = VERSION) -> "RegisterSnapshot":
+        """Read that form, as a header of this version has it. Raises ValueError."""
         try:
             scheduler = value["scheduler"]
-            rows = tuple(TaskRow(*row) for row in value["tasks"])
+            rows = tuple(TaskRow(*[*row, *([None] * (version == 1))]) for row in value["tasks"])
+            if version == 1:
+                scheduler = {**scheduler, "boot_seq": 0}
         except (KeyError, TypeError) as fault:
             raise ValueError(f"the register snapshot cannot be read: {fault!r}") from fault
         if not _is_scheduler(scheduler) or not all(_well_typed(row) for row in rows):
             raise ValueError("the register snapshot has fields of another type")
+        if not all(0 < len(row.name) <= TEXT_CHARACTERS_MAX for row in rows):
+            raise ValueError("the register snapshot has a task without a name, or with one that is too long")
         if len({row.name for row in rows}) != len(rows):
             raise ValueError("the register snapshot names a task twice")
         return cls(scheduler, rows)
 
 
 _NUMBERS: Final = (
-    "seq", "clock", "latest", "epoch", "active_since", "compute_since", "boot_at", "free_total_since",
+    "seq", "clock", "latest", "epoch", "active_since", "compute_since", "boot_at", "boot_seq", "free_total_since",
     "free_threads_since",
 )  # fmt: skip
 _SCHEDULER_TYPES: Final[dict[str, tuple[type, ...]]] = {
@@ -360,12 +379,16 @@ def _is_scheduler(value: Any) -> bool:
 
 _ROW_TYPES: Final[tuple[tuple[type, ...], ...]] = (
     (str,), (bool,), (int,), (str, type(None)), (int,), (bool,), (int,), (int, type(None)), (int, type(None)),
-    (int,), (bool,), (int,), (int,), (int,), (int,), (int,), (bool,), (bool,), (bool,),
+    (int,), (bool,), (int,), (int,), (int,), (int,), (int,), (bool,), (bool,), (bool,), (int, type(None)),
 )  # fmt: skip
 
 
 def _well_typed(row: TaskRow) -> bool:
     return all(type(value) in types for value, types in zip(row, _ROW_TYPES, strict=True))
+
+
+def _in_version_1(row: TaskRow) -> TaskRow:
+    return row._replace(served_before=None, served_through=0 if row.unstarted else row.served_through)
 
 
 def row_of(task: TaskRegisters) -> TaskRow:
@@ -390,6 +413,7 @@ def row_of(task: TaskRegisters) -> TaskRow:
         task.due_since_success,
         task.fresh,
         task.unstarted,
+        task.served_before,
     )
 
 
@@ -419,4 +443,5 @@ def tasks_of(rows: Iterable[TaskRow], schedule: Callable[[str], Schedule]) -> di
         task.due_since_success = row.due_since_success
         task.fresh = row.fresh
         task.unstarted = row.unstarted
+        task.served_before = None if row.served_before is None else Instant(row.served_before)
     return tasks

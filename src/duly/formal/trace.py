@@ -10,18 +10,23 @@ not know its number: it makes events with `UNNUMBERED`, and the store numbers th
 thousands, an event is a row on its way: a scheduler's row is the letters and the fields without `seq` (`row_of`), and
 `encode_row` turns it into a line; a reader's row is a line as it is parsed, the letters and all fields.
 
-The form, version 1. UTF-8, one JSON value per line, lines end with a newline. A segment is
+The form, version 2. UTF-8, one JSON value per line, lines end with a newline. A segment is
 
-    a header    {"trace": "duly", "version": 1, "scheduler": ..., "segment": n, "previous": hash or null,
+    a header    {"trace": "duly", "version": 2, "scheduler": ..., "segment": n, "previous": hash or null,
                  "first": seq of the first event, "registers": null or a snapshot}
     events      ["RS", seq, at, ...]: the letters of the event, then its fields, in the order of its class below
     a seal      {"seal": "clean" or "open", "count": events, "hash": hash}; it may be missing
 
 `scheduler` names the store the trace comes from, so that traces are not mixed. `registers` is what a monitor knew
-before the first event (`registers.RegisterSnapshot`); null is an empty start. A hash is SHA-256, in hexadecimal, of all
-lines of a segment before its seal; `previous` is that of the segment before. A seal says "clean" if a stop had
-completed and nothing was going on: only then has the trace ended, and the verdicts are final. It says "open" if the
-segment was closed for another reason: it is full, or it is an export of a scheduler that runs.
+before the first event (`registers.RegisterSnapshot`); null is an empty start. A hash is SHA-256, in hexadecimal.
+`previous` is the hash of all lines of the segment before, without its seal. The hash of a seal covers all lines before
+it, and its own words (`seal_hash`). A seal says "clean" if a stop had completed and nothing was going on: only then has
+the trace ended, and the verdicts are final. It says "open" if the segment was closed for another reason: it is full, or
+it is an export of a scheduler that runs.
+
+Version 1 differs in two things: its seal hashes the lines before it and not its own words, and its registers lack
+`boot_seq` of the scheduler and `served_before` of each task. Both versions are read; a segment is written in the
+version of its header, which is the newest one unless the segment was begun by an older duly.
 
 `encode` writes the canonical bytes: no blanks, ASCII, equal values always as equal bytes. Readers accept blanks.
 
@@ -38,12 +43,17 @@ from typing import Any, Final, NamedTuple
 
 from duly.core.moments import Delay, Instant
 
-VERSION: Final = 1
+VERSION: Final = 2
+VERSIONS: Final = (1, 2)
+"""All versions that are read, and the newest one, in which a new segment is written."""
 
 NEW, OVERRIDDEN, ORPHANED, PRESERVED = CHANGES = ("new", "overridden", "orphaned", "preserved")
 LOOP, THREAD = PLACES = ("loop", "thread")
 RESTART, WAIT = MODES = ("restart", "wait")
 CAUSES: Final = ("cron", "retry", "interrupted")
+
+TEXT_CHARACTERS_MAX: Final = 1 << 16
+"""No text of an event is longer: a cron expression of megabytes would take seconds to read."""
 
 UNNUMBERED: Final = 0
 """`seq` of an event that is not written yet."""
@@ -187,6 +197,7 @@ class Header:
     previous: str | None = None
     first: int = 1
     registers: dict[str, Any] | None = None
+    version: int = VERSION
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +240,7 @@ def encode_header(header: Header) -> bytes:
     return _line(
         {
             "trace": "duly",
-            "version": VERSION,
+            "version": header.version,
             "scheduler": header.scheduler,
             "segment": header.segment,
             "previous": header.previous,
@@ -241,7 +252,19 @@ def encode_header(header: Header) -> bytes:
 
 def encode_seal(seal: Seal) -> bytes:
     """The line of a seal."""
-    return _line({"seal": "clean" if seal.clean else "open", "count": seal.count, "hash": seal.hash})
+    return _line({**_seal_words(clean=seal.clean, count=seal.count), "hash": seal.hash})
+
+
+def seal_hash(version: int, lines: "hashlib._Hash", *, clean: bool, count: int) -> str:
+    """The hash of a seal: of all lines before it and, from version 2 on, of the seal itself without its hash."""
+    if version > 1:
+        lines = lines.copy()
+        lines.update(_line(_seal_words(clean=clean, count=count)))
+    return lines.hexdigest()
+
+
+def _seal_words(*, clean: bool, count: int) -> dict[str, Any]:
+    return {"seal": "clean" if clean else "open", "count": count}
 
 
 # ASCII by escapes, so that no editor, shell or terminal can change the bytes that are hashed.
@@ -290,12 +313,13 @@ class Writer:
 
     @property
     def hash(self) -> str:
-        """The hash of what has been written so far."""
+        """The hash of what has been written so far; the next segment names it as `previous`."""
         return self._hash.hexdigest()
 
     def seal(self, *, clean: bool) -> None:
         """Write the last line."""
-        self._write(encode_seal(Seal(clean, self.count, self.hash)))
+        hash_ = seal_hash(self._header.version, self._hash, clean=clean, count=self.count)
+        self._write(encode_seal(Seal(clean, self.count, hash_)))
 
     def following(self, registers: dict[str, Any] | None) -> Header:
         """The header of the next segment, given what a monitor knows at this point."""

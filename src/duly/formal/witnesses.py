@@ -13,6 +13,7 @@ from itertools import combinations
 from typing import Final
 
 from duly.core.moments import as_datetime
+from duly.formal.machine import SLOTS
 from duly.formal.monitor import Monitor
 from duly.formal.properties import BY_ID, PropertyKind
 from duly.formal.registers import RegisterSnapshot
@@ -77,6 +78,7 @@ class _Relevant:
     def __init__(self, violation: Violation, start: RegisterSnapshot | None) -> None:
         self._violation = violation
         self._bounded = BY_ID[violation.property].kind is PropertyKind.BOUNDED
+        self._counts_slots = violation.property == "EW" and SLOTS in violation.sentence
         self._start = self._base = start
         self._kept: list[Event] = []
 
@@ -89,6 +91,8 @@ class _Relevant:
                 if not self._bounded:
                     return
                 event = WK(event.seq, event.at, ANOTHER_TASKS)  # it only shows that the process had compute
+            elif isinstance(event, RS) and not self._counts_slots:
+                event = event._replace(slots=-1)  # not stated: runs that are left out do not count, see `_counted`
         elif isinstance(event, WK) and not self._bounded:
             return
         elif isinstance(event, IE) and violation.task is not None:
@@ -108,7 +112,7 @@ class _Relevant:
         for begin in (self._start, self._base):
             search = _Search(_kind(self._violation), begin, before, beside, self._bounded)
             if search.shows(self._kept):
-                return Witness(self._violation, tuple(search.smallest(self._kept)), begin)
+                return Witness(self._violation, tuple(_counted(search.smallest(self._kept), begin)), begin)
         return None
 
     def _all_found(self) -> tuple[frozenset[_Kind], frozenset[str]]:
@@ -158,6 +162,16 @@ class _Search:
             if len(others) == before:
                 size //= 2
         return others
+
+
+def _counted(events: Sequence[Event], start: RegisterSnapshot | None) -> Iterator[Event]:
+    """The events, with `slots` that count the runs of this sub-trace where they are not stated."""
+    monitor = Monitor(start, bounded=False)
+    for event in events:
+        if isinstance(event, RS) and event.slots < 0:
+            event = event._replace(slots=monitor.registers.running)
+        monitor.step(event)
+        yield event
 
 
 def _kind(violation: Violation) -> _Kind:

@@ -94,6 +94,7 @@ class _Unfolding:
         self.interruptions = 0
         self.clock = self.latest = Instant(0)
         self.booted = self.closed = False
+        self.alive: set[tuple[str, str]] = set()  # runs of all tasks
         self.open_stops: dict[int, int] = {}  # call, and where it was made
         self.called: dict[int, int] = {}
 
@@ -139,7 +140,7 @@ class _Unfolding:
             self.booted |= isinstance(event, BT)
             return {kind}
         if isinstance(event, RG | RS | RE):
-            return self.letters_of_mine(event) if mine else set()
+            return self.counted(event) | (self.letters_of_mine(event) if mine else set())
         letters = {kind, f"{kind}_{event.call}"}
         if isinstance(event, IE | SE):
             self.closed = isinstance(event, SE)
@@ -157,6 +158,16 @@ class _Unfolding:
             if not self.open_stops:
                 letters.add("Settled")
         return letters
+
+    def counted(self, event: RG | RS | RE) -> set[str]:
+        if isinstance(event, RG):
+            return set()
+        before, run = len(self.alive), (event.task, _run(event))
+        if isinstance(event, RE):
+            self.alive.discard(run)
+            return set()
+        self.alive.add(run)
+        return {"Miscounted"} if event.slots != before and event.task == self.name else set()
 
     def letters_of_mine(self, event: RG | RS | RE) -> set[str]:
         if isinstance(event, RG):
@@ -197,6 +208,7 @@ class _Unfolding:
 
     def crash(self) -> None:
         self.open_stops.clear()
+        self.alive.clear()
         if self.running:
             self.running, self.cut_short = False, True
             self.interruptions += 1

@@ -21,10 +21,10 @@ from duly.cli.output import (
     show,
 )
 from duly.cli.progress import progress
-from duly.cli.trace_input import Input, open_input
+from duly.cli.trace_input import Input, open_input, place_of
 from duly.core.moments import Instant, as_datetime
 from duly.errors import TraceError
-from duly.formal.checking import Checker, Report
+from duly.formal.checking import NO_SEAL, Checker, Report
 from duly.formal.judgement import INSTANTS, Judgement, judgement_of
 from duly.formal.properties import Value
 from duly.formal.reader import BLOCK_BYTES, Rows, Source, TraceReader
@@ -123,10 +123,8 @@ class _CountedFile:
 
 
 def _refused(source: Input, error: TraceError, *, alone: bool) -> Failure:
-    of_store = " of its trace" if source.stored is not None else ""
-    place = f"{plain(source.name)}, line {error.details['line']}{of_store}"
     failure = failure_of(error)
-    failure.message = f"{place}: {error.details['reason']}"
+    failure.message = f"{place_of(source.name, error, stored=source.stored is not None)}: {error.details['reason']}"
     if failure.hint is None and error.details["fault"] in ("mixed", "hash", "registers") and not alone:
         failure.hint = "several sources are the segments of one trace, in their order; verify other traces one by one"
     return failure
@@ -134,7 +132,7 @@ def _refused(source: Input, error: TraceError, *, alone: bool) -> Failure:
 
 def _no_seal(last: Input, line: int) -> Failure:
     return Failure(
-        f"{plain(last.name)}, line {line}: the trace ends here without a seal, so its end may be missing",
+        f"{plain(last.name)}, line {line}: {NO_SEAL}",
         "--unsealed judges what is there; `duly trace export` always writes a seal",
         Exit.TRACE,
     )

@@ -16,7 +16,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from duly.errors import TraceError
-from duly.formal.trace import Header, Seal, Writer, encode_header, encode_row, encode_seal
+from duly.formal.trace import Header, Writer, encode_header, encode_row
 from duly.stores.port import TraceRow
 
 if TYPE_CHECKING:
@@ -119,7 +119,8 @@ class Tracing:
         from duly.formal.registers import RegisterSnapshot
 
         header = _header(connection, segment)
-        snapshot = None if header.registers is None else RegisterSnapshot.from_json(header.registers)
+        known = header.registers
+        snapshot = None if known is None else RegisterSnapshot.from_json(known, header.version)
         monitor = Monitor(snapshot)
         lines = _lines(connection, header.first, None)
         digest, count = _hash_lines(header, lines, monitor)
@@ -182,7 +183,8 @@ def export(connection: sqlite3.Connection, *, clean: bool) -> Iterator[bytes]:
             elif digest != writer.hash:
                 raise _changed(segment, first, first + writer.count - 1, line_of_header)
             line_of_header += writer.count + 2
-            yield encode_seal(Seal(clean and is_last, writer.count, writer.hash))
+            writer.seal(clean=clean and is_last)
+            yield lines.pop()
     finally:
         if begun_here:
             connection.execute("ROLLBACK")
@@ -237,7 +239,7 @@ def _lines(connection: sqlite3.Connection, first: int, end: int | None) -> Itera
 def _header(connection: sqlite3.Connection, segment: int) -> Header:
     (line,) = connection.execute("SELECT header FROM segments WHERE segment = ?", (segment,)).fetchone()
     value = json.loads(line)
-    return Header(value["scheduler"], value["segment"], value["previous"], value["first"], value["registers"])
+    return Header(*(value[field] for field in Header.__dataclass_fields__))
 
 
 def _hash_lines(header: Header, lines: Iterator[bytes], monitor: "Monitor") -> tuple[str, int]:
