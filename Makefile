@@ -33,7 +33,7 @@ heading = @printf '\n== %s ==\n' "$(1)"
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL: # stages come one after the other, and the first that fails is the last
-.PHONY: help demo test test-all soak mutation coverage reliability-report bench bench-quick
+.PHONY: help demo test test-all soak mutation mutation-sample coverage reliability-report bench bench-quick
 .PHONY: check check-format check-lint check-types format lock clean
 
 help: ## show this list
@@ -63,9 +63,13 @@ soak: $(VENV)/.dev-ready ## run the soak tests, each for MINUTES minutes (defaul
 	$(call heading,mutation testing for $(MINUTES) minutes)
 	$(BIN)/python -m tests.mutation --minutes $(MINUTES)
 
-mutation: $(VENV)/.dev-ready ## change core/ and formal/ in one place at a time: do the tests notice? (ARGS="--jobs 2": half an hour)
+mutation: $(VENV)/.dev-ready ## change the source in one place at a time: do the tests notice? goes on where it stopped: hours
 	$(call heading,mutation testing)
 	$(BIN)/python -m tests.mutation $(ARGS)
+
+mutation-sample: $(VENV)/.dev-ready ## do that for 100 places, chosen by a seed: three minutes
+	$(call heading,mutation testing: a sample)
+	$(LIMIT) $(BIN)/python -m tests.mutation --recorded --sample 100 --minutes 3 --jobs $(WORKERS)
 
 reliability-report: $(VENV)/.dev-ready ## run the tests of faults, crashes and simulation; write docs/reliability.md from them
 	$(call heading,faults)

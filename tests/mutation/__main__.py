@@ -1,151 +1,281 @@
-"""`python -m tests.mutation`: how many wrong versions of core/, formal/ and the reference evaluator the tests notice.
+"""`python -m tests.mutation`: how many wrong versions of core/, formal/, engine/ and stores/ the tests notice.
 
-Survivors that were looked at and found equivalent stand in `survivors.toml`, each with its reason. The score is the
-share of killed ones among all others; beside it stands the share among all. Exits with 1 if the score is below 95 %.
+Verdicts are kept in build/mutation: a run that was ended goes on where it stopped, and judges again what was edited.
+The record of each module is in tests/mutation/records, with its survivors and the reasons for which nothing can notice
+them. The score is the share of killed ones among all that have no such reason. Exits with 1 if the score is below 95 %
+for core/ and formal/, or below 90 % for engine/ and stores/.
 """
 
 import argparse
-import json
+import hashlib
 import math
-import random
+import signal
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
-from tests.mutation import survivors
-from tests.mutation.covering import ROOT, Coverage
+from tests.mutation import records
+from tests.mutation.covering import ROOT, Coverage, Judges, python_files
 from tests.mutation.mutants import Mutant, mutants_of
-from tests.mutation.running import JUDGES, SECOND_JUDGES, judged, warm_up
-from tests.mutation.trials import Verdict
+from tests.mutation.records import SURVIVING, RecordedJudges, explained, module_of, record_of
+from tests.mutation.running import judged, warm_up
+from tests.mutation.survivors import Survivor, identity, repaired
+from tests.mutation.trials import Outcome, Verdict
+from tests.mutation.verdicts import FILE, KeptVerdicts
 from tests.system.record import record
 
-PACKAGES: Final = ("src/duly/core", "src/duly/formal", "tests/formal/reference")
-KILLED_MIN: Final = 0.95
-SURVIVING: Final = (Verdict.SURVIVED, Verdict.UNCOVERED)
+
+class Group(NamedTuple):
+    """Modules that are judged by the same tests."""
+
+    packages: tuple[str, ...]
+    judges: tuple[str, ...]
+    killed_min: float
+    """The share of those without a reason that must be killed."""
+    second: tuple[str, ...] = ()
+    """What the first judges let pass goes before these: the same rules, seen from the scheduler's outside."""
+
+    def holds(self, mutant: Mutant) -> bool:
+        """Whether a mutant is of these packages."""
+        return mutant.path.startswith(self.packages)
+
+
+GROUPS: Final = (
+    Group(
+        ("src/duly/core/", "src/duly/formal/", "tests/formal/reference/"),
+        ("tests/core", "tests/formal"),
+        0.95,
+        ("tests/spec", "tests/testing", "tests/engine"),
+    ),
+    Group(
+        ("src/duly/engine/", "src/duly/stores/"),
+        ("tests/engine", "tests/stores", "tests/testing", "tests/regressions", "tests/spec"),
+        0.90,
+    ),
+)
 
 
 def main() -> int:
-    """Judge all mutants, or a sample, or as many as fit into some minutes; survivors come before the second judges.
-
-    Where time is short, explained survivors do not: the second judges take minutes to collect.
-    """
+    """Judge all mutants, or a sample, or as many as fit into some minutes; or write or show the records."""
     options = _options()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that nobody stays on trial when this is ended
+    if options.show:
+        return _show()
     sources = _sources(options.modules)
     if options.repair:
         return _repair(sources)
-    mutants = _chosen(sources, options)
-    print(f"{len(mutants)} mutants; first, which tests run which lines", flush=True)
-    warm_up()
-    coverage = Coverage(JUDGES, options.coverage)
+    mutants = _ordered([mutant for path, source in sources.items() for mutant in mutants_of(path, source)], options)
+    if options.record:
+        return _record(mutants)
     until = time.monotonic() + 60 * options.minutes if options.minutes else math.inf
-    verdicts = _judged(mutants, sources, coverage, jobs=options.jobs, until=until)
-    spared = survivors.explained() if options.minutes else {}
-    surviving = [
-        mutant
-        for mutant, verdict in verdicts.items()
-        if verdict in SURVIVING and survivors.identity(mutant) not in spared
-    ]
-    if surviving and options.second:
-        print(f"{len(surviving)} survivors before the second judges", flush=True)
-        verdicts |= _judged(surviving, sources, Coverage(SECOND_JUDGES), jobs=options.jobs)
-    return _report(verdicts, of=len(mutants), output=options.output)
-
-
-def _judged(
-    mutants: list[Mutant], sources: dict[str, str], coverage: Coverage, *, jobs: int, until: float = math.inf
-) -> dict[Mutant, Verdict]:
-    verdicts: dict[Mutant, Verdict] = {}
-    begun = time.monotonic()
-    for mutant, verdict in judged(mutants, sources, coverage, jobs=jobs, until=until):
-        verdicts[mutant] = verdict
-        if verdict in SURVIVING:
-            print(f"{verdict.value}: {mutant}", flush=True)
-        if len(verdicts) % 25 == 0:
-            print(f"... {len(verdicts)} of {len(mutants)} in {time.monotonic() - begun:.0f} s", flush=True)
-    return verdicts
+    warm_up()
+    if options.recorded:
+        outcomes = _judged_by_records(mutants, sources, options.jobs, until)
+    else:
+        outcomes = _judged_by_coverage(mutants, sources, options, until)
+    return _report(outcomes, of=len(mutants))
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.mutation", description=__doc__)
-    parser.add_argument(
-        "modules", nargs="*", help="such as src/duly/core/cron.py (default: core/, formal/ and the reference evaluator)"
-    )
+    parser.add_argument("modules", nargs="*", help="such as src/duly/core/cron.py (default: all)")
     parser.add_argument("--sample", type=int, metavar="N", help="only N of them, chosen by --seed")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--minutes", type=float, metavar="M", help="begin no further mutant after M minutes of judging")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="judge N mutants at once")
-    parser.add_argument("--no-second", dest="second", action="store_false", help=f"leave out {SECOND_JUDGES}")
+    parser.add_argument("--fresh", action="store_true", help="judge again what was judged before")
+    parser.add_argument("--no-second", dest="second", action="store_false", help="leave out the second judges")
     parser.add_argument(
-        "--coverage", type=Path, metavar="FOLDER", help="keep there which tests run which lines, or reuse it"
+        "--recorded",
+        action="store_true",
+        help="judge by the tests that the records name, without finding out first which tests run which lines",
     )
-    parser.add_argument("--again", type=Path, metavar="FILE", help="only the survivors of a run whose --output this is")
+    parser.add_argument("--coverage", type=Path, metavar="FOLDER", help="use the coverage that is kept there")
+    parser.add_argument("--record", action="store_true", help="judge nothing; write the verdicts kept into the records")
+    parser.add_argument("--show", action="store_true", help="judge nothing; show the records in a table")
     parser.add_argument(
         "--repair", action="store_true", help="judge nothing; find the mutants of reasons whose lines were edited"
     )
-    parser.add_argument("--output", type=Path, metavar="FILE", help="write every verdict there, as JSON")
     options = parser.parse_args()
     if missing := [name for name in options.modules if not (ROOT / name).is_file()]:
         parser.error(f"{missing[0]} is not a file; name modules from the top folder, such as src/duly/core/cron.py")
-    if options.again is not None and not options.again.is_file():
-        parser.error(f"--again: {options.again} is not a file; name what an earlier run wrote with --output")
     return options
 
 
 def _sources(modules: list[str]) -> dict[str, str]:
     """Read once: a file that is edited meanwhile does not confuse the rest of the run."""
-    files = [Path(name) for name in modules] or [
-        file.relative_to(ROOT) for package in PACKAGES for file in sorted((ROOT / package).glob("*.py"))
-    ]
-    return {str(file): (ROOT / file).read_text() for file in files}
+    packages = [package for group in GROUPS for package in group.packages]
+    files = [str(Path(name)) for name in modules] or python_files(*packages)
+    return {file: (ROOT / file).read_text() for file in files}
 
 
-def _chosen(sources: dict[str, str], options: argparse.Namespace) -> list[Mutant]:
-    mutants = [mutant for path, source in sources.items() for mutant in mutants_of(path, source)]
-    if options.again is not None:
-        surviving = {verdict.value for verdict in SURVIVING}
-        keys = {row["key"] for row in json.loads(options.again.read_text()) if row["verdict"] in surviving}
-        mutants = [mutant for mutant in mutants if mutant.key in keys]
-    # In an order of chance: when time runs out, what was judged is a sample of all.
-    order = random.Random(options.seed)
-    order.shuffle(mutants)
-    return mutants[: options.sample] if options.sample else mutants
+def _ordered(mutants: list[Mutant], options: argparse.Namespace) -> list[Mutant]:
+    """In an order of chance, so that what was judged when time runs out is a sample; an edit hardly changes it."""
+
+    def rank(mutant: Mutant) -> str:
+        return hashlib.sha256(f"{options.seed} {mutant.key}".encode()).hexdigest()
+
+    return sorted(mutants, key=rank)[: options.sample]
+
+
+# --- judging ---------------------------------------------------------------------------------------------------------
+
+
+def _judged_by_coverage(
+    mutants: list[Mutant], sources: dict[str, str], options: argparse.Namespace, until: float
+) -> dict[Mutant, Outcome]:
+    """Each by the tests that run its line; verdicts that are kept are not asked for again."""
+    kept = KeptVerdicts()
+    outcomes: dict[Mutant, Outcome] = {}
+    for group in GROUPS:
+        left = [mutant for mutant in mutants if group.holds(mutant)]
+        for number, judges in enumerate(filter(None, (group.judges, options.second and group.second)), 1):
+            if not left or time.monotonic() > until:
+                break
+            print(f"{len(left)} mutants before {' '.join(judges)}; first, which tests run which lines", flush=True)
+            coverage = Coverage(judges, options.coverage)
+            cases = {mutant: _with_killer(coverage.tests_of(mutant), kept.killer(mutant)) for mutant in left}
+            known = {} if options.fresh else _known(kept, cases, round=number)
+            print(f"{len(known)} verdicts are known", flush=True)
+            outcomes |= known
+            open_cases = {mutant: tests for mutant, tests in cases.items() if mutant not in known}
+            for mutant, outcome in _told(open_cases, sources, coverage, options.jobs, until):
+                kept.keep(mutant, cases[mutant], outcome, round=number)
+                outcomes[mutant] = outcome
+            left = [mutant for mutant in left if mutant in outcomes and outcomes[mutant].verdict in SURVIVING]
+    return outcomes
+
+
+def _known(kept: KeptVerdicts, cases: Mapping[Mutant, Sequence[str]], *, round: int) -> dict[Mutant, Outcome]:
+    found = {mutant: kept.of(mutant, tests, round=round) for mutant, tests in cases.items()}
+    return {mutant: outcome for mutant, outcome in found.items() if outcome is not None}
+
+
+def _with_killer(tests: list[str], killer: str | None) -> list[str]:
+    """The test that killed a mutant the last time goes first."""
+    return tests if killer is None or killer not in tests else [killer, *(test for test in tests if test != killer)]
+
+
+def _judged_by_records(
+    mutants: list[Mutant], sources: dict[str, str], jobs: int, until: float
+) -> dict[Mutant, Outcome]:
+    """Each by the judges of its module; argued ones are taken as they are."""
+    argued = explained()
+    outcomes = {mutant: Outcome(Verdict.SURVIVED) for mutant in mutants if identity(mutant) in argued}
+    left = [mutant for mutant in mutants if mutant not in outcomes]
+    for judges in (RecordedJudges(), RecordedJudges(imported_anew=True)):
+        cases = {mutant: judges.tests_of(mutant) for mutant in left}
+        outcomes |= dict(_told(cases, sources, judges, jobs, until))
+        left = [mutant for mutant in left if mutant in outcomes and outcomes[mutant].verdict is Verdict.SURVIVED]
+    return outcomes
+
+
+def _told(
+    cases: Mapping[Mutant, Sequence[str]], sources: Mapping[str, str], judges: Judges, jobs: int, until: float
+) -> Iterable[tuple[Mutant, Outcome]]:
+    """Judge mutants, and print who survives and how far it is."""
+    begun = time.monotonic()
+    for number, (mutant, outcome) in enumerate(judged(cases, sources, judges, jobs=jobs, until=until), 1):
+        if outcome.verdict in SURVIVING:
+            print(f"{outcome.verdict.value}: {mutant}", flush=True)
+        if number % 25 == 0:
+            print(f"... {number} of {len(cases)} in {time.monotonic() - begun:.0f} s", flush=True)
+        yield mutant, outcome
+
+
+def _report(outcomes: dict[Mutant, Outcome], *, of: int) -> int:
+    argued = explained()
+    total: Counter[str] = Counter()
+    enough = True
+    for group in GROUPS:
+        verdicts = {mutant: outcome.verdict for mutant, outcome in outcomes.items() if group.holds(mutant)}
+        if not verdicts:
+            continue
+        surviving = [mutant for mutant, verdict in verdicts.items() if verdict in SURVIVING]
+        without = [mutant for mutant in surviving if identity(mutant) not in argued]
+        for mutant in without:
+            file = record_of(module_of(mutant.path)).file.relative_to(ROOT)
+            print(f"survived: {mutant}\n# {file}\n{Survivor(identity(mutant)).text()}")
+        counts = Counter(judged=len(verdicts), killed=len(verdicts) - len(surviving), survived=len(without))
+        counts["equivalent"] = len(surviving) - len(without)
+        by_time = sum(verdict is Verdict.TIMED_OUT for verdict in verdicts.values())
+        score = counts["killed"] / max(1, counts["judged"] - counts["equivalent"])
+        print(
+            f"{' '.join(group.packages)}: {counts['judged']} mutants judged: {counts['killed']} killed, "
+            f"{by_time} of them by time; {counts['equivalent']} equivalent, for a reason; "
+            f"{counts['survived']} survived.\n"
+            f"Killed of all: {100 * counts['killed'] / counts['judged']:.1f} %; "
+            f"of those not equivalent: {100 * score:.1f} %, and {100 * group.killed_min:.0f} % are asked for"
+        )
+        total += counts
+        enough = enough and score >= group.killed_min
+    print(f"{len(outcomes)} of {of} mutants judged")
+    names = ("judged", "killed", "equivalent", "survived")
+    record("mutation", mutants=of, **{name: total[name] for name in names})
+    return 0 if enough else 1
+
+
+# --- records ---------------------------------------------------------------------------------------------------------
+
+
+def _record(mutants: list[Mutant]) -> int:
+    """Write what is kept into the records of these modules; a module of which nothing is kept stays as it is."""
+    kept = KeptVerdicts()
+    by_path: dict[str, list[Mutant]] = {}
+    for mutant in mutants:
+        by_path.setdefault(mutant.path, []).append(mutant)
+    for path, of_module in sorted(by_path.items()):
+        found = {mutant: kept.last(mutant) for mutant in of_module}
+        outcomes = {mutant: outcome for mutant, outcome in found.items() if outcome is not None}
+        if outcomes:
+            records.updated(record_of(module_of(path)), of_module, outcomes).write()
+    print(f"written from {FILE.relative_to(ROOT)}")
+    return _show()
+
+
+def _show() -> int:
+    """The records as a table."""
+    print(f"{'module':34} {'mutants':>7} {'judged':>7} {'killed':>7} {'argued':>7} {'open':>5}  noticed or argued")
+    total: Counter[str] = Counter()
+    for each in records.every():
+        if each.judged is None:
+            print(f"{each.module:34} not judged since its counts are kept; {each.reasons} reasons")
+            continue
+        still = "" if each.is_current else "  (an earlier source)"
+        row = {"mutants": each.judged.mutants, "judged": each.judged.judged, "killed": each.judged.killed}
+        row |= {"argued": each.judged.judged - each.judged.killed - each.unargued, "open": each.unargued}
+        total.update(row)
+        print(_row(each.module, row) + still)
+    print(_row("all of these", total))
+    return 0
+
+
+def _row(name: str, row: Mapping[str, int]) -> str:
+    share = (row["killed"] + row["argued"]) / max(1, row["judged"])
+    numbers = f"{row['mutants']:>7} {row['judged']:>7} {row['killed']:>7} {row['argued']:>7} {row['open']:>5}"
+    return f"{name:34} {numbers}  {100 * share:.1f} %"
 
 
 def _repair(sources: dict[str, str]) -> int:
-    """Write the file of reasons anew; exits with 1 if some have no mutant any more."""
+    """Write the reasons of all records anew; exits with 1 if some have no mutant any more."""
     every = [mutant for path, source in sources.items() for mutant in mutants_of(path, source)]
-    known = survivors.read(survivors.FILE.read_text(encoding="utf-8"))
-    found, lost = survivors.repaired(known, every)
-    survivors.FILE.write_text(survivors.written([*found, *lost]), encoding="utf-8")
-    moved = len({each.mutant for each in found} - {each.mutant for each in known})
-    print(f"{len(known)} reasons: {moved} belong to a line that was edited, {len(lost)} to none any more")
+    known = {each.module: each for each in records.every()}
+    argued = [each for one in known.values() for each in one.survivors if each.reason is not None]
+    found, lost = repaired(argued, every)
+    there = {identity(mutant) for mutant in every}
+    for module in {*known, *(each.mutant.module for each in found)}:
+        one = known.get(module, records.Record(module))
+        survivors = [each for each in (*found, *lost) if each.mutant.module == module]
+        survivors += [each for each in one.survivors if each.reason is None and each.mutant in there]
+        records.Record(module, one.judged, one.judges, tuple(survivors)).write()
+    moved = len({each.mutant for each in found} - {each.mutant for each in argued})
+    print(f"{len(argued)} reasons: {moved} belong to a line that was edited, {len(lost)} to none any more")
     for each in lost:
-        print(f"\nno mutant, remove it or write it anew:\n{each.text()}")
+        print(f"\nno mutant, remove it or write it anew:\n# {record_of(each.mutant.module).file}\n{each.text()}")
     return 1 if lost else 0
-
-
-def _report(verdicts: dict[Mutant, Verdict], *, of: int, output: Path | None) -> int:
-    counts = Counter(verdicts.values())
-    killed = counts[Verdict.KILLED] + counts[Verdict.TIMED_OUT]
-    reasons = survivors.explained()
-    surviving = [mutant for mutant, verdict in verdicts.items() if verdict in SURVIVING]
-    without = [mutant for mutant in surviving if survivors.identity(mutant) not in reasons]
-    equivalent = len(surviving) - len(without)
-    score = killed / max(1, len(verdicts) - equivalent)
-    print(
-        f"{len(verdicts)} of {of} mutants judged: {killed} killed, {counts[Verdict.TIMED_OUT]} of them by time; "
-        f"{equivalent} equivalent, for a reason; {len(without)} survived.\n"
-        f"Killed of all: {100 * killed / max(1, len(verdicts)):.1f} %; of those not equivalent: {100 * score:.1f} %"
-    )
-    for mutant in without:
-        print(f"survived: {mutant}\n{survivors.Survivor(survivors.identity(mutant), '?').text()}")
-    if output is not None:
-        rows = [{"key": each.key, "mutant": str(each), "verdict": verdict.value} for each, verdict in verdicts.items()]
-        output.write_text(json.dumps(rows, indent=1))
-    record("mutation", mutants=of, judged=len(verdicts), killed=killed, equivalent=equivalent, survived=len(without))
-    return 0 if score >= KILLED_MIN else 1
 
 
 if __name__ == "__main__":

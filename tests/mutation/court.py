@@ -6,20 +6,23 @@ before: who asks sees to that. What cannot be done in this way is passed over wi
 """
 
 import inspect
+import json
 import os
 import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from types import CodeType, FunctionType
 
 import pytest
+from _pytest.runner import runtestprotocol
 
-from tests.mutation.covering import FAST, Coverage
+from tests.mutation.covering import FAST, Judges
 from tests.mutation.mutants import Mutant
-from tests.mutation.trials import QUIETLY, Trial, Verdict, in_this_child, tried
+from tests.mutation.trials import QUIETLY, Announce, Outcome, Trial, Verdict, in_this_child, selected, tried
 
 Swap = tuple[FunctionType, CodeType]
 
@@ -30,8 +33,8 @@ def is_of_functions(mutant: Mutant, source: str) -> bool:
 
 
 def held(
-    cases: Mapping[Mutant, Sequence[str]], sources: Mapping[str, str], coverage: Coverage, *, jobs: int, until: float
-) -> Iterator[tuple[Mutant, Verdict]]:
+    cases: Mapping[Mutant, Sequence[str]], sources: Mapping[str, str], judges: Judges, *, jobs: int, until: float
+) -> Iterator[tuple[Mutant, Outcome]]:
     """Judge mutants, each by its tests, in a process that loads the tests of all of them."""
     if not cases:
         return
@@ -40,17 +43,18 @@ def held(
     child = os.fork()
     if not child:
 
-        def tell(mutant: Mutant, verdict: Verdict) -> None:
-            os.write(writing, f"{mutants.index(mutant)} {verdict.value}\n".encode())
+        def tell(mutant: Mutant, outcome: Outcome) -> None:
+            line = [mutants.index(mutant), outcome.verdict.value, outcome.test]
+            os.write(writing, json.dumps(line).encode() + b"\n")
 
         os.close(reading)
-        in_this_child(lambda: _Court(cases, sources, coverage, jobs, until).hold(tell))
+        in_this_child(lambda: _Court(cases, sources, judges, jobs, until).hold(tell))
     os.close(writing)
     try:
         with os.fdopen(reading) as lines:
             for line in lines:
-                index, _, verdict = line.strip().partition(" ")
-                yield mutants[int(index)], Verdict(verdict)
+                index, verdict, test = json.loads(line)
+                yield mutants[index], Outcome(Verdict(verdict), test)
     finally:
         with suppress(ProcessLookupError):
             os.kill(child, signal.SIGINT)  # if it still sits, it ends those on trial as well
@@ -64,18 +68,19 @@ class _Court:
         self,
         cases: Mapping[Mutant, Sequence[str]],
         sources: Mapping[str, str],
-        coverage: Coverage,
+        judges: Judges,
         jobs: int,
         until: float,
     ) -> None:
         self._cases = cases
         self._sources = sources
-        self._coverage = coverage
+        self._judges = judges
         self._jobs = jobs
         self._until = until
-        self._tell: Callable[[Mutant, Verdict], None]
+        self._killers: Counter[tuple[str, str]] = Counter()
+        self._tell: Callable[[Mutant, Outcome], None]
 
-    def hold(self, tell: Callable[[Mutant, Verdict], None]) -> int:
+    def hold(self, tell: Callable[[Mutant, Outcome], None]) -> int:
         """Tell each verdict; returns as pytest does."""
         self._tell = tell
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -83,24 +88,28 @@ class _Court:
         return int(pytest.main(["-s", *QUIETLY, "-m", FAST, *files], plugins=[self]))
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        for mutant, verdict in tried(self._trials(session), jobs=self._jobs):
-            self._tell(mutant, verdict)
+        for mutant, outcome in tried(self._trials(session), jobs=self._jobs):
+            if outcome.test is not None:
+                self._killers[mutant.path, outcome.test] += 1
+            self._tell(mutant, outcome)
         return True
 
     def _trials(self, session: pytest.Session) -> Iterator[Trial]:
-        collected = {item.nodeid: item for item in session.items}
         for mutant, tests in self._cases.items():
-            items = [collected[test] for test in tests if test in collected]
+            # What killed mutants of the same module goes first: it is likely to kill this one as well.
+            first = sorted(tests, key=lambda test: -self._killers[mutant.path, test])
+            items = selected(session.items, first)
             swaps = _swaps(mutant, self._sources[mutant.path])
             if swaps and items and time.monotonic() < self._until:
-                yield Trial(mutant, partial(self._judge, swaps, items))
+                yield Trial(mutant, [item.nodeid for item in items], partial(self._judge, swaps, items))
 
-    def _judge(self, swaps: Iterable[Swap], items: Sequence[pytest.Item]) -> int:
+    def _judge(self, swaps: Iterable[Swap], items: Sequence[pytest.Item], announce: Announce) -> int:
         for function, code in swaps:
             function.__code__ = code
-        for item, after in zip(items, [*items[1:], None], strict=True):
-            signal.setitimer(signal.ITIMER_PROF, self._coverage.cpu_seconds_max(item.nodeid))
-            item.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
+        for number, (item, after) in enumerate(zip(items, [*items[1:], None], strict=True)):
+            announce(number)
+            signal.setitimer(signal.ITIMER_PROF, self._judges.cpu_seconds_max(item.nodeid))
+            runtestprotocol(item, nextitem=after)  # not the hook: a test that fails is not repeated here
             if item.session.testsfailed:
                 return 1
         return 0
@@ -119,6 +128,8 @@ def _swaps(mutant: Mutant, source: str) -> list[Swap]:
             function = function.fget
         elif isinstance(function, classmethod | staticmethod):
             function = function.__func__
+        if isinstance(function, FunctionType):
+            function = inspect.unwrap(function)  # such as a generator that is a context manager
         if (
             not isinstance(function, FunctionType)
             or function.__code__ != right

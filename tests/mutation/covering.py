@@ -1,30 +1,50 @@
-"""Which tests run which lines, how long they take, and how long they may take."""
+"""Which tests judge a mutant: those that run its line, how long they take, and how long they may take."""
 
 import contextlib
+import hashlib
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 import coverage
 
 from tests.mutation.mutants import Mutant
 
 ROOT: Final = Path(__file__).parents[2]
+KEPT: Final = ROOT / "build/mutation"
 FAST: Final = "not (slow or real_time or system or chaos or soak)"  # as `make test` has it
 CPU_SECONDS_MIN: Final = 4.0
 PATIENCE: Final = 5
 """A test is taken to loop for ever when it computes this many times longer than it took, and CPU_SECONDS_MIN more."""
+
+JUDGING_SECONDS_MAX: Final = 15.0
+"""Of the tests that run a line, the quick ones judge, as many as fit into this: some lines are run by a thousand."""
+
+
+class Judges(Protocol):
+    """The tests that judge mutants."""
+
+    def tests_of(self, mutant: Mutant) -> list[str]:
+        """The tests of a mutant, in the order in which they are run until one fails."""
+        ...
+
+    def is_run_at_import(self, mutant: Mutant) -> bool:
+        """Whether the statement of a mutant is also run outside of tests, when something is imported."""
+        ...
+
+    def cpu_seconds_max(self, test: str) -> float:
+        """How long a test may compute."""
+        ...
 
 
 class Coverage:
     """For each line, the tests that run it; quick ones first."""
 
     def __init__(self, judges: Sequence[str], folder: Path | None = None) -> None:
-        folder = Path(tempfile.mkdtemp(prefix="duly-mutation-")) if folder is None else folder
+        folder = folder or KEPT / "coverage" / digest_of_files([*python_files("src"), *python_files(*judges)])
         data, durations = folder / "coverage", folder / "durations"
         if not data.exists():
             self._collect(judges, data, durations)
@@ -36,6 +56,7 @@ class Coverage:
 
     def _collect(self, judges: Sequence[str], data: Path, durations: Path) -> None:
         data.parent.mkdir(parents=True, exist_ok=True)
+        collected = data.with_name("collecting")
         run = subprocess.run(
             [
                 *(sys.executable, "-m", "pytest", "-q", "-p", "no:sugar", "-p", "no:cacheprovider", *judges),
@@ -43,13 +64,14 @@ class Coverage:
                 *("--cov=duly", "--cov=tests/formal/reference"),
             ],
             cwd=ROOT,
-            env={**os.environ, "COVERAGE_FILE": str(data)},
+            env={**os.environ, "COVERAGE_FILE": str(collected)},
             stdout=durations.open("w"),
             stderr=subprocess.STDOUT,
             check=False,
         )
         if run.returncode:
             raise SystemExit("The tests fail as they are:\n" + durations.read_text()[-3000:])
+        collected.rename(data)  # one that was interrupted is collected again
 
     def tests_of(self, mutant: Mutant) -> list[str]:
         """The tests that run the statement of a mutant; what is only run when the module is imported has them all."""
@@ -60,7 +82,14 @@ class Coverage:
             everywhere = {context.partition("|")[0] for found in lines.values() for context in found if context}
             tests = everywhere
         tests = {test for test in tests if self._exists(test.partition("::")[0])}
-        return sorted(tests, key=lambda test: (self._seconds.get(test, 0.0), test))
+        chosen: list[str] = []
+        left = JUDGING_SECONDS_MAX
+        for test in sorted(tests, key=lambda test: (self._seconds.get(test, 0.0), test)):
+            left -= self._seconds.get(test, 0.0)
+            if left < 0 and chosen:
+                break
+            chosen.append(test)
+        return chosen
 
     def is_run_at_import(self, mutant: Mutant) -> bool:
         """Whether the statement of a mutant is also run outside of tests, when something is imported."""
@@ -92,3 +121,22 @@ def _durations(report: str) -> dict[str, float]:
             with contextlib.suppress(ValueError):
                 seconds[parts[2]] = seconds.get(parts[2], 0.0) + float(parts[0][:-1])
     return seconds
+
+
+def python_files(*places: str) -> list[str]:
+    """The modules in some folders, and files that are named themselves; from the top folder."""
+    found: set[Path] = set()
+    for place in places:
+        path = ROOT / place
+        found |= set(path.rglob("*.py")) if path.is_dir() else {path}
+    return sorted(str(file.relative_to(ROOT)) for file in found)
+
+
+def digest_of_files(files: Sequence[str]) -> str:
+    """A digest of the names and contents of files."""
+    digest = hashlib.sha256()
+    for file in sorted(files):
+        path = ROOT / file
+        content = path.read_bytes() if path.is_file() else b"missing"
+        digest.update(f"{file} {len(content)} ".encode() + content)
+    return digest.hexdigest()[:16]

@@ -1,8 +1,7 @@
 """What the tests say of mutants.
 
-The tests are run once with coverage, which tells for each line which tests run it. A mutant is then judged by those
-alone, in a forked process that has the wrong version. Killed means that a test failed, or that it did not end in time;
-the source tree is never written to.
+A mutant is judged by tests that run its line, in a forked process that has the wrong version. Killed means that a test
+failed, or that it did not end in time; the source tree is never written to.
 
 Where it can, the wrong version is put into modules that are loaded, with tests that are collected (`court`). Else an
 import hook gives it, and all that is needed is imported anew.
@@ -26,39 +25,36 @@ from typing import Final
 import pytest
 
 from tests.mutation import court
-from tests.mutation.covering import FAST, ROOT, Coverage
+from tests.mutation.covering import FAST, ROOT, Judges
 from tests.mutation.mutants import Mutant
-from tests.mutation.trials import QUIETLY, Trial, Verdict, tried
-
-JUDGES: Final = ("tests/core", "tests/formal")
-SECOND_JUDGES: Final = ("tests/spec", "tests/testing", "tests/engine")
-"""What the first judges let pass goes before these: the same rules, seen from the scheduler's outside."""
+from tests.mutation.trials import QUIETLY, Announce, Outcome, Trial, Verdict, selected, tried
 
 TOGETHER: Final = 250
 """Mutants that are taken up together; when time runs out, what was judged is still a sample of all, but for these."""
 
 
 def judged(
-    mutants: Sequence[Mutant], sources: Mapping[str, str], coverage: Coverage, *, jobs: int, until: float
-) -> Iterator[tuple[Mutant, Verdict]]:
-    """Run the tests of each mutant's lines on it, the quick ones first, until one fails; begin none after `until`."""
+    cases: Mapping[Mutant, Sequence[str]], sources: Mapping[str, str], judges: Judges, *, jobs: int, until: float
+) -> Iterator[tuple[Mutant, Outcome]]:
+    """Run the tests of each mutant on it until one fails; begin none after `until`."""
+    mutants = list(cases)
     for begin in range(0, len(mutants), TOGETHER):
         if time.monotonic() > until:
             return
-        cases = {mutant: coverage.tests_of(mutant) for mutant in mutants[begin : begin + TOGETHER]}
-        yield from ((mutant, Verdict.UNCOVERED) for mutant, tests in cases.items() if not tests)
-        left = {mutant: tests for mutant, tests in cases.items() if tests}
+        some = mutants[begin : begin + TOGETHER]
+        yield from ((mutant, Outcome(Verdict.UNCOVERED)) for mutant in some if not cases[mutant])
+        left = {mutant: cases[mutant] for mutant in some if cases[mutant]}
         quick = {
             mutant: tests
             for mutant, tests in left.items()
             # What runs while modules are imported has left its traces in them, as right code.
-            if not coverage.is_run_at_import(mutant) and court.is_of_functions(mutant, sources[mutant.path])
+            if not judges.is_run_at_import(mutant) and court.is_of_functions(mutant, sources[mutant.path])
         }
-        for mutant, verdict in court.held(quick, sources, coverage, jobs=jobs, until=until):
+        for mutant, outcome in court.held(quick, sources, judges, jobs=jobs, until=until):
             del left[mutant]
-            yield mutant, verdict
+            yield mutant, outcome
         trials = (
-            Trial(mutant, partial(_imported, mutant, sources, tests, coverage))
+            Trial(mutant, tests, partial(_imported, mutant, sources, tests, judges))
             for mutant, tests in left.items()
             if time.monotonic() < until
         )
@@ -100,23 +96,26 @@ class _Selection:
     The time is that of the processor, so a busy machine changes no verdict; when it is over, SIGPROF ends the process.
     """
 
-    def __init__(self, tests: Sequence[str], coverage: Coverage) -> None:
-        self._rank = {test: rank for rank, test in enumerate(tests)}
-        self._coverage = coverage
+    def __init__(self, tests: Sequence[str], judges: Judges, announce: Announce) -> None:
+        self._tests = tests
+        self._judges = judges
+        self._announce = announce
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        items[:] = sorted(
-            (item for item in items if item.nodeid in self._rank), key=lambda item: self._rank[item.nodeid]
-        )
+        items[:] = selected(items, self._tests)
 
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
-        signal.setitimer(signal.ITIMER_PROF, self._coverage.cpu_seconds_max(item.nodeid))
+        names = (item.nodeid, item.nodeid.partition("::")[0])
+        self._announce(next(number for number, test in enumerate(self._tests) if test in names))
+        signal.setitimer(signal.ITIMER_PROF, self._judges.cpu_seconds_max(item.nodeid))
 
 
-def _imported(mutant: Mutant, sources: Mapping[str, str], tests: Sequence[str], coverage: Coverage) -> int:
+def _imported(
+    mutant: Mutant, sources: Mapping[str, str], tests: Sequence[str], judges: Judges, announce: Announce
+) -> int:
     """In the forked process: import the wrong version, and run the tests."""
     wrong = mutant.applied_to(sources[mutant.path])
     sys.meta_path.insert(0, _WrongVersion(mutant.module, ROOT / mutant.path, wrong))
     signal.setitimer(signal.ITIMER_PROF, 60)  # to import it, and what it is tested with
     files = sorted({test.partition("::")[0] for test in tests})
-    return int(pytest.main(["-x", *QUIETLY, "-m", FAST, *files], plugins=[_Selection(tests, coverage)]))
+    return int(pytest.main(["-x", *QUIETLY, "-m", FAST, *files], plugins=[_Selection(tests, judges, announce)]))

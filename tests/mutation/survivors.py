@@ -1,31 +1,22 @@
-"""The reasons in `survivors.toml`: which mutant each belongs to, and which have lost theirs.
+"""Survivors: mutants that no test notices, which mutant each reason belongs to, and which reasons have lost theirs.
 
 A reason names its mutant by what a reader sees: the module, the line of the source, and the change to it. When that
 line is edited, the reason has no mutant any more. `python -m tests.mutation --repair` then looks for the one it meant,
-among those with the same change on a line that reads much the same, and writes the file anew.
+among those with the same change on a line that reads much the same, and writes the record anew.
 """
 
 import json
-import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from functools import partial
-from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from tests.mutation.mutants import Mutant
 
-FILE: Final = Path(__file__).with_name("survivors.toml")
 PACKAGE: Final = "src/duly/"
 LIKENESS_MIN: Final = 0.6
 """How much of two lines must read the same, for one to be taken for the other after an edit."""
-
-HEAD: Final = """\
-# Mutants that no test notices, and why. A reason says that the mutant cannot be told from the original by anything duly
-# promises; one that could be told gets a test. `python -m tests.mutation` prints survivors in this form, and with
-# `--repair` it finds the mutants of reasons whose line has been edited.
-"""
 
 
 class Identity(NamedTuple):
@@ -46,38 +37,19 @@ def identity(mutant: Mutant) -> Identity:
 
 @dataclass(frozen=True)
 class Survivor:
-    """A mutant that was looked at, and why no test can notice it."""
+    """A mutant that no test noticed, and why none can: nothing that duly promises tells it from the original."""
 
     mutant: Identity
-    reason: str
+    reason: str | None = None
+    """None for one that is not argued yet: a test is missing, or the argument."""
 
     def text(self) -> str:
-        """As the file has it."""
-        named = {"module": self.mutant.module, "line": self.mutant.line}
-        named |= {"before": self.mutant.before, "after": self.mutant.after}
+        """As a record has it."""
+        named = {"line": self.mutant.line, "before": self.mutant.before, "after": self.mutant.after}
         rows = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in named.items()]
         rows += [f"copy = {self.mutant.copy}"] if self.mutant.copy else []
-        return "\n".join(["[[survivor]]", *rows, f"reason = {json.dumps(self.reason, ensure_ascii=False)}", ""])
-
-
-def read(text: str) -> list[Survivor]:
-    """The survivors in the text of such a file."""
-    rows: list[dict[str, Any]] = tomllib.loads(text).get("survivor", [])
-    return [
-        Survivor(Identity(row["module"], row["line"], row["before"], row["after"], row.get("copy", 0)), row["reason"])
-        for row in rows
-    ]
-
-
-def written(survivors: Iterable[Survivor]) -> str:
-    """The text of such a file, module by module."""
-    ordered = sorted(survivors, key=lambda each: each.mutant)
-    return "\n".join([HEAD, *(each.text() for each in ordered)])
-
-
-def explained() -> dict[Identity, str]:
-    """The reasons of this checkout."""
-    return {each.mutant: each.reason for each in read(FILE.read_text(encoding="utf-8"))}
+        rows += [] if self.reason is None else [f"reason = {json.dumps(self.reason, ensure_ascii=False)}"]
+        return "\n".join(["[[survivor]]", *rows, ""])
 
 
 def repaired(survivors: Iterable[Survivor], mutants: Iterable[Mutant]) -> tuple[list[Survivor], list[Survivor]]:

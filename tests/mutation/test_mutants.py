@@ -2,13 +2,17 @@
 
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
-from tests.mutation import court, survivors
+from tests.mutation import court, records, survivors, trials
 from tests.mutation.covering import ROOT
-from tests.mutation.mutants import mutants_of
+from tests.mutation.mutants import Mutant, mutants_of
+from tests.mutation.trials import Outcome, Verdict
+from tests.mutation.verdicts import KeptVerdicts
 
 SOURCE = '''"""A module."""
 
@@ -96,9 +100,12 @@ coverage = Coverage(["tests/core/test_moments.py"], Path(sys.argv[1]))
 cases = {mutant: coverage.tests_of(mutant)[:1] for mutant in mutants_of(path, sources[path])}
 cases = {mutant: tests for mutant, tests in cases.items() if tests and not coverage.is_run_at_import(mutant)}
 quick = dict(court.held(cases, sources, coverage, jobs=2, until=float("inf")))
-imported = partial(running._imported, sources=sources, coverage=coverage)
-long = dict(tried((Trial(mutant, partial(imported, mutant, tests=cases[mutant])) for mutant in quick), jobs=2))
-print(len(quick), len({verdict for verdict in quick.values()}), quick == long)
+trials = (
+    Trial(mutant, cases[mutant], partial(running._imported, mutant, sources, cases[mutant], coverage))
+    for mutant in quick
+)
+long = dict(tried(trials, jobs=2))
+print(len(quick), len({outcome.verdict for outcome in quick.values()}), quick == long)
 """
     run = subprocess.run(
         [sys.executable, "-c", program, str(tmp_path)],
@@ -128,17 +135,25 @@ def test_real_modules_have_mutants(name: str) -> None:
 
 def test_every_reason_belongs_to_a_mutant() -> None:
     """A list without reasons would be a list of excuses, and a reason without a mutant explains nothing."""
-    known = survivors.read(survivors.FILE.read_text(encoding="utf-8"))
-    assert len({each.mutant for each in known}) == len(known)
-    assert all(len(each.reason) > 20 for each in known)
-    texts = {path: (ROOT / path).read_text() for path in {path_of(each.mutant) for each in known}}
-    every = {survivors.identity(mutant) for path, source in texts.items() for mutant in mutants_of(path, source)}
-    lost = [each for each in known if each.mutant not in every]
-    assert not lost, f"its line was edited; run `python -m tests.mutation --repair`:\n{lost[0].text()}"
+    for record in records.every():
+        known = [each for each in record.survivors if each.reason is not None]
+        assert len({each.mutant for each in known}) == len(known)
+        assert all(len(each.reason or "") > 20 for each in known)
+        there = {survivors.identity(mutant) for mutant in mutants_of(record.path, (ROOT / record.path).read_text())}
+        lost = [each for each in known if each.mutant not in there]
+        assert not lost, (
+            f"its line was edited; run `python -m tests.mutation --repair`:\n# {record.file}\n{lost[0].text()}"
+        )
 
 
-def path_of(mutant: survivors.Identity) -> str:
-    return mutant.module if mutant.module.startswith("tests/") else survivors.PACKAGE + mutant.module
+def test_of_each_module_that_was_judged_nine_in_ten_mutants_are_noticed_or_argued() -> None:
+    """The committed record: what `python -m tests.mutation` found on the source that it names."""
+    for record in records.every():
+        if (counts := record.judged) is None:
+            continue
+        assert 0 <= counts.timed_out <= counts.killed <= counts.judged <= counts.mutants
+        assert counts.judged - record.unargued >= 0.9 * counts.judged, record.module
+        assert record.judges
 
 
 def test_a_reason_finds_its_mutant_after_an_edit_a_rename_and_a_move() -> None:
@@ -154,8 +169,84 @@ def test_a_reason_finds_its_mutant_after_an_edit_a_rename_and_a_move() -> None:
     assert survivors.repaired(found, mutants_of("src/duly/core/new.py", edited)) == (found, [])
 
 
-def test_reasons_are_read_as_they_were_written() -> None:
+def test_a_record_is_read_as_it_was_written() -> None:
     """Quotes, line breaks and signs beyond ASCII included."""
     strange = survivors.Identity("core/x.py", "a = \"é\\n\" + 'b'", 'f(\n    "x",\n)', "pass", 2)
-    known = [survivors.Survivor(strange, 'only "speed"')]
-    assert survivors.read(survivors.written(known)) == known
+    plain = survivors.Identity("core/x.py", "return 1", "1", "(2)", 0)
+    known = (survivors.Survivor(strange, 'only "speed"'), survivors.Survivor(plain))
+    record = records.Record("core/x.py", records.Judged("abc", 7, 6, 4, 1), ("tests/test_x.py::test[é]",), known)
+    assert records.parsed("core/x.py", record.text()) == record
+    assert (record.reasons, record.unargued) == (1, 1)
+
+
+def test_a_record_counts_what_was_judged_and_keeps_reasons() -> None:
+    """A reason stays with a survivor, goes when a test kills its mutant, and waits while that is not judged."""
+    mutants = mutants_of("src/duly/core/task.py", SOURCE)
+    reasons = [survivors.Survivor(survivors.identity(each), f"for reason {each.line}") for each in mutants[:4]]
+    outcomes = {
+        mutants[0]: Outcome(Verdict.SURVIVED),
+        mutants[1]: Outcome(Verdict.KILLED, "tests/a.py::test_a"),
+        mutants[2]: Outcome(Verdict.TIMED_OUT, "tests/a.py::test_b"),
+        # mutants[3] is not judged
+        mutants[4]: Outcome(Verdict.UNCOVERED),
+        mutants[5]: Outcome(Verdict.TIMED_OUT, "tests/b.py::test_c"),
+        mutants[6]: Outcome(Verdict.KILLED, "tests/b.py::test_c"),
+    }
+    record = records.updated(records.Record("core/task.py", survivors=tuple(reasons)), mutants, outcomes)
+    assert record.judged is not None
+    assert (record.judged.mutants, record.judged.judged) == (len(mutants), 6)
+    assert (record.judged.killed, record.judged.timed_out) == (3, 1)
+    assert record.judges == ("tests/b.py::test_c", "tests/a.py::test_a")
+    assert {each.mutant: each.reason for each in record.survivors} == {
+        **{each.mutant: each.reason for each in (reasons[0], reasons[2], reasons[3])},
+        survivors.identity(mutants[4]): None,
+    }
+    assert record.is_current
+
+
+def mutant_of(source: str) -> Mutant:
+    return next(each for each in mutants_of("src/duly/core/task.py", source) if each.before == "<")
+
+
+def test_a_verdict_is_kept_until_its_function_or_a_test_that_judged_it_is_edited(tmp_path: Path) -> None:
+    """Lines elsewhere change nothing; a survivor is judged again when there are more tests."""
+    file = tmp_path / "verdicts.jsonl"
+    here, there = "tests/mutation/test_mutants.py::test_x", "tests/core/test_task.py::test_y"
+    killed, survived = Outcome(Verdict.KILLED, here), Outcome(Verdict.SURVIVED)
+    mutant = mutant_of(SOURCE)
+    KeptVerdicts(file).keep(mutant, [here, there], killed)
+    assert KeptVerdicts(file).of(mutant, [there]) == killed
+    assert KeptVerdicts(file).of(mutant_of(SOURCE.replace("LIMIT: int = 7", "LIMIT: int = 8\nA = 1 < 2"))) is None
+    assert KeptVerdicts(file).last(mutant_of(SOURCE.replace("LIMIT: int = 7", "LIMIT: int = 8\n\n"))) == killed
+    assert KeptVerdicts(file).of(mutant_of(SOURCE.replace("return True", "return 2"))) is None
+    assert KeptVerdicts(file).killer(mutant) == here
+    KeptVerdicts(file).keep(mutant, [here], survived)
+    assert KeptVerdicts(file).of(mutant, [here]) == survived
+    assert KeptVerdicts(file).of(mutant, [here, there]) is None
+    file.write_text(file.read_text().replace(KeptVerdicts(file)._kept[mutant.fingerprint].digest, "edited"))
+    assert KeptVerdicts(file).of(mutant, [here]) is None
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # the worker of a parallel run has threads
+@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="only Linux tells what a process waits for")
+def test_a_process_that_waits_for_ever_is_ended_and_one_that_computes_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By what the kernel says of its processes, not by the clock: a busy machine changes no verdict."""
+    monkeypatch.setattr(trials, "ASLEEP_SECONDS_MAX", 1.0)
+
+    def wait_for_ever(announce: trials.Announce) -> int:
+        announce(1)
+        threading.Event().wait()
+        return 0
+
+    def compute(announce: trials.Announce) -> int:
+        until = time.process_time() + 1.6
+        while time.process_time() < until:
+            pass
+        return 0
+
+    one, other, *_ = mutants_of("module.py", SOURCE)
+    both = [trials.Trial(one, ["a", "b"], wait_for_ever), trials.Trial(other, ["a", "b"], compute)]
+    assert dict(trials.tried(both, jobs=2)) == {
+        one: Outcome(Verdict.TIMED_OUT, "b"),
+        other: Outcome(Verdict.SURVIVED),
+    }

@@ -1,11 +1,14 @@
 """A mutant on trial: a forked process that has the wrong version, runs tests on it, and tells by its exit code."""
 
+import contextlib
+import mmap
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
-from typing import Final, NoReturn
+from pathlib import Path
+from typing import Final, NamedTuple, NoReturn
 
 import pytest
 
@@ -14,7 +17,13 @@ from tests.mutation.mutants import Mutant
 
 QUIETLY: Final = ("-q", "-p", "no:sugar", "-p", "no:cacheprovider", "--no-header")
 WAITING_SECONDS_MAX: Final = 600.0
-"""For mutants that wait for ever. SIGPROF ends mutants that compute for ever, on a busy machine not earlier."""
+"""For mutants that go on for ever. SIGPROF ends mutants that compute for ever, on a busy machine not earlier."""
+
+ASLEEP_SECONDS_MAX: Final = 6.0
+"""For mutants that wait for what never comes: none of their processes runs, or waits for a processor, for this long."""
+
+ASLEEP_SHARE_MAX: Final = 0.02
+"""A process that waits in a loop is awake for a moment now and then."""
 
 
 class Verdict(Enum):
@@ -26,39 +35,115 @@ class Verdict(Enum):
     UNCOVERED = "not run by any test"
 
 
+class Outcome(NamedTuple):
+    """A verdict, and the test that failed or did not end."""
+
+    verdict: Verdict
+    test: str | None = None
+
+
+Announce = Callable[[int], None]
+"""Called before each test, with its number."""
+
+
 class Trial:
     """A mutant before its judges: `judge`, called in a process of its own, returns as pytest does."""
 
-    def __init__(self, mutant: Mutant, judge: Callable[[], int]) -> None:
+    def __init__(self, mutant: Mutant, tests: Sequence[str], judge: Callable[[Announce], int]) -> None:
         self.mutant = mutant
+        self._tests = tests
         self._until = time.monotonic() + WAITING_SECONDS_MAX
+        self._at = mmap.mmap(-1, 4)  # shared with the child: the number of the present test
         self._child = os.fork()
         if not self._child:
-            in_this_child(judge)
+            in_this_child(lambda: judge(self._announce))
+        self._sleep = _Sleep(self._child)
 
-    def verdict(self) -> Verdict | None:
+    def _announce(self, number: int) -> None:
+        self._at[:] = number.to_bytes(4, "little")
+
+    def outcome(self) -> Outcome | None:
         """What the judges say; None while they think."""
         ended, status = os.waitpid(self._child, os.WNOHANG)
         if ended:
             match os.waitstatus_to_exitcode(status):
                 case 0:
-                    return Verdict.SURVIVED
+                    return Outcome(Verdict.SURVIVED)
                 case pytest.ExitCode.NO_TESTS_COLLECTED:  # the tests that the coverage knows have gone since
-                    return Verdict.UNCOVERED
+                    return Outcome(Verdict.UNCOVERED)
                 case code:
-                    return Verdict.TIMED_OUT if code == -signal.SIGPROF else Verdict.KILLED
-        if time.monotonic() < self._until:
+                    verdict = Verdict.TIMED_OUT if code == -signal.SIGPROF else Verdict.KILLED
+                    return Outcome(verdict, self._test())
+        if time.monotonic() < self._until and not self._sleep.is_too_long():
             return None
         self.end()
-        return Verdict.TIMED_OUT
+        return Outcome(Verdict.TIMED_OUT, self._test())
+
+    def _test(self) -> str | None:
+        number = int.from_bytes(self._at[:], "little")
+        return self._tests[number] if number < len(self._tests) else None
 
     def end(self) -> None:
         """Whatever they are doing."""
-        os.killpg(self._child, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # it has not called setsid() yet
+            os.killpg(self._child, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._child, signal.SIGKILL)
         os.waitpid(self._child, 0)
 
 
-def tried(trials: Iterable[Trial], *, jobs: int) -> Iterator[tuple[Mutant, Verdict]]:
+class _Sleep:
+    """How long all processes of a session have been asleep, as far as Linux tells.
+
+    Not by the clock: on a busy machine a process that waits for a processor is as slow as one that hangs.
+    """
+
+    PERIOD_SECONDS: Final = 1.0
+
+    def __init__(self, session: int) -> None:
+        self._session = session
+        self._looked = self._since = time.monotonic()
+        self._awake = 0
+
+    def is_too_long(self) -> bool:
+        """Whether none of them has been awake for ASLEEP_SECONDS_MAX."""
+        now = time.monotonic()
+        passed = now - self._looked
+        if passed < self.PERIOD_SECONDS:
+            return False
+        awake = _awake_nanoseconds(self._session)
+        if awake is None or abs(awake - self._awake) > ASLEEP_SHARE_MAX * passed * 1e9:
+            self._since = now
+        self._looked, self._awake = now, awake or 0
+        return now - self._since > ASLEEP_SECONDS_MAX
+
+
+def _awake_nanoseconds(session: int) -> int | None:
+    """How long the processes of a session have run, or waited for a processor; None where that is not known."""
+    total = 0
+    found = False
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError, ValueError):  # it has ended since
+            of_session = int((process / "stat").read_text().rpartition(")")[2].split()[3])
+            if of_session != session:
+                continue
+            for thread in (process / "task").iterdir():
+                ran, waited, _ = (thread / "schedstat").read_text().split()
+                total += int(ran) + int(waited)
+                found = True
+    return total if found else None
+
+
+def selected(items: Iterable[pytest.Item], tests: Iterable[str]) -> list[pytest.Item]:
+    """Of the items that were collected, those that are named, in the order of the names; a file names all of its."""
+    by_name: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        by_name.setdefault(item.nodeid, []).append(item)
+        by_name.setdefault(item.nodeid.partition("::")[0], []).append(item)
+    return [item for test in tests for item in by_name.get(test, ())]
+
+
+def tried(trials: Iterable[Trial], *, jobs: int) -> Iterator[tuple[Mutant, Outcome]]:
     """Wait for verdicts; a trial begins when it is taken from `trials`, and `jobs` of them go on at once."""
     waiting = iter(trials)
     open_trials: list[Trial] = []
@@ -70,9 +155,9 @@ def tried(trials: Iterable[Trial], *, jobs: int) -> Iterator[tuple[Mutant, Verdi
                 return
             time.sleep(0.005)
             for trial in list(open_trials):
-                if (verdict := trial.verdict()) is not None:
+                if (outcome := trial.outcome()) is not None:
                     open_trials.remove(trial)
-                    yield trial.mutant, verdict
+                    yield trial.mutant, outcome
     finally:
         for trial in open_trials:
             trial.end()
