@@ -2,6 +2,9 @@
 
 The attribute (`registrations` if none is named) is a list of (name, cron, callback, retry delay), or a function, plain
 or async, that returns such a list. Anything wrong with it ends the command with one message.
+
+A file is loaded as the module that `import` finds beside it: `jobs/tasks.py` is `tasks`, and its folder comes first on
+the path. So loggers carry that name, and processes that a pool starts afresh can import what they are given.
 """
 
 import difflib
@@ -17,6 +20,7 @@ import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib.machinery import PathFinder, SourceFileLoader
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, NoReturn
@@ -34,7 +38,6 @@ from duly.text import plain
 
 DEFAULT_ATTRIBUTE: Final = "registrations"
 TARGET_HELP: Final = "module:attribute or path/to/file.py[:attribute]; the default attribute is `registrations`"
-_FILE_MODULE: Final = "__duly_target__"
 _TRACEBACK_FRAMES_MAX: Final = 4
 _DOTTED: Final = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 
@@ -45,7 +48,7 @@ class Target:
 
     text: str
     file: Path | None
-    module: str
+    module: str  # the name under which it is in sys.modules
     attribute: str
 
 
@@ -92,7 +95,8 @@ def parse_target(text: str, default: str = DEFAULT_ATTRIBUTE) -> Target:
             fail(f"{head} is a folder", "name a file in it, such as tasks.py", Exit.TARGET)
         if found != stat.S_IFREG:
             fail(f"no such file: {head}", _similar_file(path), Exit.TARGET)
-        return Target(text, path.resolve(), _FILE_MODULE, attribute)
+        file = path.resolve()
+        return Target(text, file, _module_name(file), attribute)
     if not _DOTTED.fullmatch(head):
         fail(f"not a target: {text!r}", f"use {TARGET_HELP}", Exit.TARGET)
     return Target(text, None, head, attribute)
@@ -138,9 +142,39 @@ def _checked(target: Target, declared: Sequence[Any]) -> list[Registration]:
 # --- importing -------------------------------------------------------------------------------------------------------
 
 
+_file_modules: set[str] = set()
+"""The names of modules that were loaded from files here; loading such a file again replaces its module."""
+
+
+def _module_name(file: Path) -> str:
+    """The name by which `import` finds a file from its own folder; a dot in it would be a package."""
+    return file.stem.replace(".", "_")
+
+
+def _check_name(file: Path, name: str) -> None:
+    """Raise if the name of a file means another module: that would be hidden, or found in its place by others."""
+    loaded = sys.modules.get(name)
+    taken: str | None = None
+    if name == "__main__":
+        taken = "the program itself"
+    elif name in sys.stdlib_module_names:
+        taken = "a module of Python's standard library"
+    elif loaded is not None and name not in _file_modules and _source(loaded) != file:
+        taken = f"a module that is loaded already ({getattr(loaded, '__file__', None) or 'built in'})"
+    elif file.suffix == ".py" and (spec := PathFinder.find_spec(name, [str(file.parent)])) is not None:
+        found = Path(spec.origin).resolve() if spec.origin else None
+        taken = f"also {found or 'a folder'} beside it" if found != file and file.stem == name else None
+    if taken is not None:
+        fail(f"{file.name} cannot be loaded: to `import`, {name} is {taken}", "rename the file", Exit.TARGET)
+
+
 def _import(target: Target) -> ModuleType:
+    if target.file is not None:
+        _check_name(target.file, target.module)
     try:
-        return importlib.import_module(target.module) if target.file is None else _import_file(target.file)
+        return (
+            importlib.import_module(target.module) if target.file is None else _import_file(target.file, target.module)
+        )
     except ModuleNotFoundError as error:
         # Either TARGET itself is missing, or a package that it is in; any other name is an import inside it.
         if target.file is None and error.name and (target.module + ".").startswith(error.name + "."):
@@ -152,13 +186,14 @@ def _import(target: Target) -> ModuleType:
         _fail_with_traceback(target, "cannot be imported", error)
 
 
-def _import_file(path: Path) -> ModuleType:
+def _import_file(path: Path, name: str) -> ModuleType:
     """Run a file as a module. It is compiled here: a bytecode cache, which compares time stamps, misses quick edits."""
     warn_of_other_users(path, "others can run code as you")
-    spec = importlib.util.spec_from_file_location(_FILE_MODULE, path)
+    spec = importlib.util.spec_from_loader(name, SourceFileLoader(name, str(path)))  # whatever its name ends in
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[_FILE_MODULE] = module
+    sys.modules[name] = module
+    _file_modules.add(name)
     exec(compile(path.read_bytes(), str(path), "exec", dont_inherit=True), module.__dict__)
     return module
 
@@ -167,7 +202,7 @@ def _import_file(path: Path) -> ModuleType:
 def _imports_of(target: Target, earlier: Loaded | None) -> Iterator[dict[Path, Signature | None]]:
     """Put the target's folder first on the path for an import inside; its source files are in the dict at the end."""
     root = target.file.parent if target.file is not None else Path.cwd()
-    if str(root) not in sys.path:
+    if earlier is None and sys.path[:1] != [str(root)]:
         sys.path.insert(0, str(root))
     importlib.invalidate_caches()
     old = {} if earlier is None else {
@@ -175,7 +210,7 @@ def _imports_of(target: Target, earlier: Loaded | None) -> Iterator[dict[Path, S
     }  # fmt: skip
     for name in old:
         del sys.modules[name]
-    before = set(sys.modules) - {_FILE_MODULE, target.module}
+    before = set(sys.modules) - {target.module}
     writes_bytecode, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     files: dict[Path, Signature | None] = {}
     try:

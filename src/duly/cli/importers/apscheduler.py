@@ -169,6 +169,9 @@ def _read_call(draft: Draft, job: Any, imports: set[str]) -> None:
         )
         return
     module, _, path = reference.partition(":")
+    if not module.replace(".", "_").isidentifier():
+        draft.obstacles.append(f"no Python file can import its module, {module}: rename the file")
+        return
     if module.startswith("__"):
         draft.notes.append(f"its function was found in {module}; correct the import")
     first = path.split(".")[0]

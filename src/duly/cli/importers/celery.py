@@ -55,8 +55,9 @@ def read_celery(text: str) -> Drafts:
 
 def _import_line(target: Target, name: str) -> str:
     """The line of Python that imports the attribute of a target under a name."""
-    module = target.file.stem if target.file is not None else target.module
-    return f"from {module} import {target.attribute}" + ("" if target.attribute == name else f" as {name}")
+    if not target.module.replace(".", "_").isidentifier():
+        fail(f"{target.text}: no Python file can import {target.module}", "rename the file", Exit.TARGET)
+    return f"from {target.module} import {target.attribute}" + ("" if target.attribute == name else f" as {name}")
 
 
 def _schedule_of(found: Any, text: str) -> tuple[Mapping[Any, Any], str | None]:
