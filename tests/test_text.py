@@ -2,7 +2,7 @@
 
 import pytest
 
-from duly.text import plain
+from duly.text import meant, plain
 
 
 @pytest.mark.parametrize(
@@ -34,3 +34,25 @@ def test_line_ends_stay_where_lines_are_wanted() -> None:
 def test_a_long_text_is_shortened(text: str, shown: str) -> None:
     """Counted before it is escaped, so that no escape is cut in two."""
     assert plain(text, longest=3) == shown
+
+
+@pytest.mark.parametrize(
+    ("word", "known", "expected"),
+    [
+        ("stats", ["run", "status", "history"], "status"),
+        ("exprot", ["export", "import"], "export"),
+        ("task-00001", ["task-090001", "task-000001"], "task-000001"),
+        ("backup", ["backup-nightly", "backups-of-all"], "backup-nightly"),
+        ("BACKUP", ["backup"], "backup"),
+        ("--stor", ["--json", "--store"], "--store"),
+        ("wrong", ["logging", "registrations"], None),
+        ("missing.db", ["sg.db"], None),
+        ("a", ["b", "ab"], "b"),
+        ("ab", ["xy"], None),
+        ("", ["a long name"], None),
+        ("anything", [], None),
+    ],
+)
+def test_a_word_is_suggested_only_if_it_is_near(word: str, known: list[str], expected: str | None) -> None:
+    """Few letters differ, or it is the beginning."""
+    assert meant(word, known) == expected

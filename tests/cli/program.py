@@ -12,6 +12,7 @@ import struct
 import subprocess
 import sys
 import termios
+import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -150,6 +151,13 @@ class Service:
         finally:
             self.send(signal.SIGCONT)
 
+    def send_until_it_ends(self, number: signal.Signals) -> None:
+        """Send a signal again and again: two that the program handles within half a second are one."""
+        while self._process.poll() is None:
+            self.send(number)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(0.2)
+
     def stop_reading(self) -> None:
         """Close the pipe that the log goes into."""
         assert self._process.stdout is not None
@@ -212,6 +220,15 @@ class Terminal:
     def press(self, keys: str) -> None:
         """Type something; `\\x03` is Ctrl-C."""
         os.write(self._screen, keys.encode())
+
+    def press_until(self, keys: str, text: str) -> None:
+        """Type something once per second until the text is shown; more often, Ctrl-C would drop what is unread."""
+        while text not in self.shown:
+            self.press(keys)
+            until = time.monotonic() + 1
+            while text not in self.shown and (left := until - time.monotonic()) > 0:
+                if select.select([self._screen], [], [], left)[0]:
+                    assert self._read(), f"{text!r} is not in what was shown: {self.shown}"
 
     def hang_up(self) -> None:
         """Close the terminal under the program."""

@@ -1,15 +1,19 @@
 """The command line as a whole: help, version, suggestions, completion, codes, colour."""
 
 import json
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
+import click
 import pytest
 
+from duly.cli import app
 from duly.cli.app import COMMANDS
 from duly.cli.file_watch import pause
 from duly.cli.output import Exit
@@ -94,8 +98,8 @@ def test_without_a_command_there_is_help_and_a_usage_code(tmp_path: Path) -> Non
     [
         (["stats"], "no such command: stats; did you mean status?"),
         (["frobnicate"], "no such command: frobnicate; there are run, plan"),
-        (["status", "--stor", "x"], "--stor"),
-        (["--frob"], "--frob"),
+        (["status", "--stor", "x"], "no such option: --stor; did you mean --store?"),
+        (["--frob"], "no such option: --frob\n"),
         (["status"], "Missing option '--store'"),
         (["trace"], "Missing command"),
         (["import"], "Missing command"),
@@ -231,3 +235,30 @@ async def test_one_pause_after_the_other_takes_its_time() -> None:
     await pause(clock, 20_000)
     await pause(clock, 20_000)
     assert clock.elapsed() - begun >= 0.039
+
+
+def _all_commands(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    yield path, group
+    for name in group.list_commands(click.Context(group)):
+        command = group.get_command(click.Context(group), name)
+        assert command is not None
+        if isinstance(command, click.Group):
+            yield from _all_commands(command, (*path, name))
+        else:
+            yield (*path, name), command
+
+
+@pytest.mark.parametrize(
+    ("path", "command"), [pytest.param(path, each, id=" ".join(path)) for path, each in _all_commands(app.duly)]
+)
+def test_help_is_whole_and_speaks_of_values_in_words(path: tuple[str, ...], command: click.Command) -> None:
+    """No summary is cut on a terminal of 80 columns, and no value is named after a type of Python or of click."""
+    context = click.Context(command, info_name=" ".join(("duly", *path)), terminal_width=80)
+    text = command.get_help(context)
+    summaries = text.partition("Commands:")[2]
+    assert "..." not in summaries
+    values = [each for each in command.params if isinstance(each, click.Option) and not each.is_flag]
+    for option in values:
+        shown = option.make_metavar(context)
+        assert isinstance(option.type, click.Choice) or re.fullmatch("[A-Z]+([=/|.][A-Z.]+)*", shown), shown
+        assert not shown.startswith(("INTEGER", "TEXT", "FLOAT", "FILENAME"))

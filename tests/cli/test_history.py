@@ -104,7 +104,7 @@ def test_filters_combine(folder: Path) -> None:
     assert "failure" in both.out
     nothing = duly("history", "--store", "state.db", "--until", "2001-01-01", folder=folder)
     assert (nothing.code, nothing.out) == (0, "")
-    assert "no such run; the history begins " in nothing.err
+    assert "no such runs on record; the history begins " in nothing.err
 
 
 def test_a_run_under_way_and_an_interrupted_one_are_told(tmp_path: Path) -> None:

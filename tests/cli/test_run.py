@@ -72,8 +72,7 @@ def test_a_second_ctrl_c_abandons_the_runs_and_exits_with_its_own_code(tmp_path:
         terminal.expect("due ")
         terminal.press("\x03")
         terminal.expect("waiting for backup")
-        terminal.press("\x03")
-        terminal.expect("abandoned backup: interrupted runs at the next start")
+        terminal.press_until("\x03", "duly       abandoned backup: interrupted runs at the next start")
         assert terminal.end() == 6
     with Service("tasks.py", "--store", "state.db", folder=tmp_path) as service:
         assert service.expect("TaskInterrupted")["taskName"] == "backup"
@@ -166,7 +165,7 @@ def test_a_callback_that_blocks_the_event_loop_cannot_keep_a_second_signal_away(
         service.expect("TaskRunStarted") if sys.version_info < (3, 12) else service.expect("ProgramReady")
         wait_until((tmp_path / "spinning").exists)
         service.send(signal.SIGTERM)
-        service.send(signal.SIGINT)
+        service.send_until_it_ends(signal.SIGINT)
         ended = service.end()
     assert ended.code == 6
     assert service.events[-1] == "ProgramAbandoned"

@@ -5,7 +5,6 @@ Completion of commands, options, values, tasks and zones, for bash (zsh and fish
     eval "$(_DULY_COMPLETE=bash_source duly)"
 """
 
-import difflib
 import importlib
 import io
 import os
@@ -19,6 +18,7 @@ import click
 
 from duly.cli.output import Exit, Failure, failure_of, show_failure
 from duly.errors import DulyError
+from duly.text import meant
 
 COMMANDS: Final[dict[str, str]] = {
     "run": "duly.cli.commands.run:run",
@@ -59,8 +59,8 @@ class Commands(click.Group):
         """Resolve a command as click does, with a suggestion for a mistyped one."""
         name = args[0]
         if not name.startswith("-") and name not in COMMANDS:
-            close = difflib.get_close_matches(name, COMMANDS, n=1)
-            ask = f"; did you mean {close[0]}?" if close else f"; there are {', '.join(COMMANDS)}"
+            close = meant(name, COMMANDS)
+            ask = f"; did you mean {close}?" if close else f"; there are {', '.join(COMMANDS)}"
             raise click.UsageError(f"no such command: {name}{ask}", ctx)
         return super().resolve_command(ctx, args)
 
@@ -124,6 +124,12 @@ def _run(arguments: Sequence[str] | None) -> int:
         unexpected = failure_of(error)
         show_failure(unexpected)
         return unexpected.code
+    except click.NoSuchOption as error:
+        place = error.ctx.command_path if error.ctx is not None else "duly"
+        close = meant(error.option_name, error.possibilities or ())
+        ask = f"; did you mean {close}?" if close else ""
+        show_failure(Failure(f"no such option: {error.option_name}{ask}", f"{place} --help"))
+        return Exit.USAGE
     except click.UsageError as error:
         place = error.ctx.command_path if error.ctx is not None else "duly"
         show_failure(Failure(error.format_message(), f"{place} --help"))

@@ -197,9 +197,7 @@ def first_line(text: str, longest: int = 120) -> str:
 
 def json_option(command: F) -> F:
     """`--json`, which every command has; the parameter is `as_json`."""
-    return click.option("--json", "as_json", is_flag=True, help="Print one JSON document, of a documented shape.")(
-        command
-    )
+    return click.option("--json", "as_json", is_flag=True, help="Print one JSON document (docs/commands.md).")(command)
 
 
 def print_json(command: str, document: Mapping[str, Any]) -> None:

@@ -1,6 +1,6 @@
 """The store that a command reads: `--store`, its reader, and names of tasks that it does not have."""
 
-import difflib
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -10,7 +10,7 @@ import click
 from duly.cli.output import Exit, Failure
 from duly.clock import SystemClock
 from duly.stores import Reader, SqliteReader, View
-from duly.text import plain
+from duly.text import meant, plain
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -42,8 +42,8 @@ def reader_of(store: Path) -> Reader:
 def unknown_task(view: View, name: str) -> Failure:
     """The failure that a name which the store does not have leads to."""
     near = [*view.names_before(name, limit=_NAMES_COMPARED), *view.names(after=name, limit=_NAMES_COMPARED)]
-    if close := difflib.get_close_matches(name, near, n=1):
-        hint = f"did you mean {plain(close[0])}?"
+    if close := meant(name, near):
+        hint = f"did you mean {shlex.quote(plain(close))}?"
     elif first := view.names(limit=_NAMES_LISTED):
         more = view.count_names() - len(first)
         hint = f"the store has {', '.join(map(plain, first))}" + (f" and {more} more" if more else "")

@@ -7,7 +7,6 @@ A file is loaded as the module that `import` finds beside it: `jobs/tasks.py` is
 the path. So loggers carry that name, and processes that a pool starts afresh can import what they are given.
 """
 
-import difflib
 import importlib
 import importlib.util
 import inspect
@@ -34,7 +33,7 @@ from duly.core.steps import finish
 from duly.errors import CronExpressionInvalidError, DulyError
 from duly.insight.cron_check import examine
 from duly.stores.sqlite.file import kind
-from duly.text import plain
+from duly.text import meant, plain
 
 DEFAULT_ATTRIBUTE: Final = "registrations"
 TARGET_HELP: Final = "module:attribute or path/to/file.py[:attribute]; the default attribute is `registrations`"
@@ -251,8 +250,8 @@ def _similar_file(path: Path) -> str:
         return f"the folder {path.parent} does not exist"
     except OSError:
         names = []  # the folder may be entered, and not listed
-    close = difflib.get_close_matches(path.name, names, n=1)
-    return f"did you mean {path.with_name(close[0])}?" if close else f"use {TARGET_HELP}"
+    close = meant(path.name, names)
+    return f"did you mean {path.with_name(close)}?" if close else f"use {TARGET_HELP}"
 
 
 # --- the attribute ---------------------------------------------------------------------------------------------------
@@ -299,12 +298,10 @@ def _attribute(target: Target, module: ModuleType) -> Any:
 
 def _similar_attribute(owner: object, name: str) -> str:
     public = [each for each in vars(owner) if not each.startswith("_")] if hasattr(owner, "__dict__") else []
-    close = difflib.get_close_matches(name, public, n=1, cutoff=0.5)
-    if not close:
-        # No name is similar: suggest an attribute that has the shape of registrations.
-        close = [each for each in public if _has_the_shape(getattr(owner, each))][:1]
+    # If no name is similar: an attribute that has the shape of registrations.
+    close = meant(name, public) or next((each for each in public if _has_the_shape(getattr(owner, each))), None)
     if close:
-        return f"did you mean {close[0]}?"
+        return f"did you mean {close}?"
     return f"define {name}: a list of (name, cron, callback, retry delay), or a function that returns one"
 
 

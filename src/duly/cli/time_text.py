@@ -1,6 +1,5 @@
 """Times, durations and zones as people write them at the command line."""
 
-import difflib
 import re
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from typing import Final
@@ -12,6 +11,7 @@ from duly.cli.output import fail, note
 from duly.clock import SystemClock
 from duly.core.moments import Instant, as_datetime, instant_of, zone_name
 from duly.insight.zone_changes import zone_change_around
+from duly.text import meant
 
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _DURATION: Final = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|min|[smhdw]))+")
@@ -38,8 +38,8 @@ def zone_named(name: str) -> tzinfo:
     except (ZoneInfoNotFoundError, ValueError, OSError):
         names = available_timezones()
         lower = {each.lower(): each for each in names} | {each.rsplit("/", 1)[-1].lower(): each for each in names}
-        close = difflib.get_close_matches(name.lower().replace(" ", "_"), lower, n=1)
-        hint = f"did you mean {lower[close[0]]}?" if close else "use a name such as Europe/Berlin, or UTC"
+        close = meant(name.lower().replace(" ", "_"), lower)
+        hint = f"did you mean {lower[close]}?" if close else "use a name such as Europe/Berlin, or UTC"
         fail(f"no such time zone: {name}", hint)
 
 

@@ -5,7 +5,6 @@ input is copied as well, unless it is a file: finding the smallest sub-trace of 
 """
 
 import contextlib
-import difflib
 import os
 import shutil
 import sys
@@ -19,7 +18,7 @@ from duly.errors import TraceError
 from duly.stores import View
 from duly.stores.port import StoredTrace
 from duly.stores.sqlite.file import is_database
-from duly.text import plain
+from duly.text import meant, plain
 
 STANDARD_STREAM: Final = "-"
 
@@ -89,8 +88,8 @@ def _unreadable(path: Path, fault: OSError) -> Failure:
     if isinstance(fault, FileNotFoundError):
         hint = None
         with contextlib.suppress(OSError):
-            close = difflib.get_close_matches(path.name, os.listdir(path.parent), n=1)
-            hint = f"did you mean {path.with_name(close[0])}?" if close else None
+            close = meant(path.name, os.listdir(path.parent))
+            hint = f"did you mean {path.with_name(close)}?" if close else None
         return Failure(f"no such store or file: {path}", hint, Exit.STORE)
     if isinstance(fault, IsADirectoryError):
         return Failure(f"{path} is a folder", "name a store, or files that hold a trace", Exit.STORE)

@@ -127,8 +127,8 @@ def _why_nothing(history: History, task: str | None, zone: tzinfo) -> str:
     if history.history_begins is None:
         return "nothing has run yet, or no history is kept (--history 0)"
     begins = clock_time(history.history_begins, zone, history.at)
-    which = f"run of {plain(task)}" if task is not None else "run"
-    return f"no such {which}; the history begins {begins}"
+    which = f"runs of {plain(task)}" if task is not None else "such runs"
+    return f"no {which} on record; the history begins {begins}"
 
 
 def _headings(*, named: bool) -> Sequence[str]:

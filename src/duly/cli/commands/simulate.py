@@ -1,10 +1,10 @@
 """`duly simulate`: the real scheduler through days or years of simulated time, with stand-in callbacks."""
 
-import difflib
 import fnmatch
 import gc
 import itertools
 import logging
+import shlex
 import stat
 from collections.abc import Callable, Sequence
 from datetime import tzinfo
@@ -29,7 +29,7 @@ from duly.simulation.result import SimulatedStart, Simulation, TaskSummary
 from duly.simulation.scenario import Downtime, Scenario
 from duly.simulation.simulate import run_scenario
 from duly.stores.sqlite.file import kind
-from duly.text import plain
+from duly.text import meant, plain
 
 _SHOWN_STARTS: Final = 40
 _SPARE: Final = ("latest start", "repeated", "skipped", "interrupted", "retries", "longest lateness", "missed")
@@ -65,7 +65,7 @@ _STYLES: Final = {"failure": "red", "interrupted": "magenta", "running": "dim"}
 @click.option(
     "--duration", metavar="TASK=SECONDS", multiple=True, help="Let runs take this long: 90, 90s, 5m; the default is 0."
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Choose which runs fail.")
+@click.option("--seed", type=int, metavar="N", default=0, show_default=True, help="Choose which runs fail.")
 @click.option(
     "--limit",
     type=click.IntRange(0),
@@ -209,17 +209,16 @@ def _by_task(option: str, texts: Sequence[str], names: Sequence[str], read: Call
         pattern, equals, value = text.rpartition("=")
         if not equals or not pattern:
             fail(f"{option}: {text!r} is not TASK=VALUE", f"for example {option} backup=0.3")
-        meant = [pattern] if pattern in names else fnmatch.filter(names, pattern)
-        if not meant:
-            close = difflib.get_close_matches(pattern, names, n=1)
-            fail(
-                f"{option}: no task is called {plain(pattern)!r}", f"did you mean {plain(close[0])}?" if close else None
-            )
+        chosen = [pattern] if pattern in names else fnmatch.filter(names, pattern)
+        if not chosen:
+            close = meant(pattern, names)
+            hint = f"did you mean {shlex.quote(plain(close))}?" if close else None
+            fail(f"{option}: no task is called {plain(pattern)!r}", hint)
         try:
             number = read(value)
         except ValueError as fault:
             fail(f"{option} {plain(text)}: {fault}")
-        values.update(dict.fromkeys(meant, number))
+        values.update(dict.fromkeys(chosen, number))
     return values
 
 

@@ -91,7 +91,7 @@ class EventsLog:
 
     def say_from_signal_handler(self, name: str, text: str, **fields: Any) -> None:
         """Log what the program does without touching buffers, which may be in use when a signal arrives."""
-        line = self._json_line(events.WARNING, name, fields) if self.json else f"{self._now():%H:%M:%S}  duly  {text}"
+        line = self._json_line(events.WARNING, name, fields) if self.json else f"{self._time()}  {'duly':<11}{text}"
         with contextlib.suppress(OSError):
             os.write(1, line.encode() + b"\n")
 
@@ -112,6 +112,10 @@ class EventsLog:
 
     def _now(self) -> datetime:
         return as_datetime(self._clock.now(), self._zone)
+
+    def _time(self) -> str:
+        """The time as people read it at the beginning of a line; the day is known to whoever watches a terminal."""
+        return f"{self._now():%H:%M:%S}" if self._terminal else f"{self._now():%Y-%m-%d %H:%M:%S}"
 
     def _json_line(self, level: int, name: str, fields: Mapping[str, Any]) -> str:
         head = {"time": self._now().isoformat(), "level": _LEVELS.get(level, "info"), "event": name}
@@ -140,9 +144,8 @@ class EventsLog:
         self._print_line(level, line, below)
 
     def _print_line(self, level: int, line: Line, below: str = "") -> None:
-        now = self._now()
         shown = Text.assemble(
-            (f"{now:%H:%M:%S}" if self._terminal else f"{now:%Y-%m-%d %H:%M:%S}", "dim"),
+            (self._time(), "dim"),
             "  ",
             (f"{line.label:<11}", line.style),
             (f"{plain(line.task)}  ", "bold") if line.task else "",

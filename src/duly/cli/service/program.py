@@ -43,6 +43,9 @@ MANY_TASKS: Final = 10_000
 _POLL_OVERDUE_SECONDS: Final = 180.0
 """A scheduler that has not polled for this long is not reported alive to the watchdog."""
 
+_ONE_SIGNAL_SECONDS: Final = 0.5
+"""Signals to stop that are this close together are one: `timeout` and terminals signal a process and its group."""
+
 _DEBUG_EVENTS: Final = frozenset(
     kind for name in events.__all__ if (kind := getattr(events, name)).level == events.DEBUG and kind is not Event
 )
@@ -88,7 +91,8 @@ class Program:
         self._last_poll = 0.0
         self._changed_tasks = 0
         self._on_terminal = os.isatty(1)
-        self._stop_signals = 0
+        self._stopped_since: float | None = None
+        """When the first signal to stop arrived."""
         self._stop_reason = ""
         self._reload_reason: str | None = None
         self._stop = asyncio.Event()
@@ -234,9 +238,12 @@ class Program:
 
     def _take_signals(self, loop: asyncio.AbstractEventLoop) -> None:
         def on_stop(number: int, frame: FrameType | None) -> None:
-            self._stop_signals += 1
-            if self._stop_signals > 1:
+            now = self._clock.elapsed()
+            if self._stopped_since is not None:
+                if now - self._stopped_since < _ONE_SIGNAL_SECONDS:
+                    return
                 self._abandon()
+            self._stopped_since = now
             self._stop_reason = signal.Signals(number).name
             loop.call_soon_threadsafe(self._request_stop)
 

@@ -6,7 +6,6 @@ and what concerns all tasks is counted by SQLite: no answer takes memory that gr
 """
 
 import contextlib
-import difflib
 import json
 import os
 import sqlite3
@@ -53,6 +52,7 @@ from duly.stores.sqlite.file import Stamp, exists, kind, opened, restless, stamp
 from duly.stores.sqlite.load import ROW, check_count
 from duly.stores.sqlite.lock import read_holder
 from duly.stores.sqlite.trace import export
+from duly.text import meant
 
 T = TypeVar("T")
 
@@ -186,8 +186,8 @@ def _check_place(path: Path, real: str) -> None:
         if kind(folder) != stat.S_IFDIR:
             hint = f"the folder {path.parent} does not exist"
             raise StoreError(f"no such store: {path}", store=store, hint=hint)
-        close = difflib.get_close_matches(path.name, _stores_in(folder), n=1, cutoff=0.5)
-        hint = f"did you mean {path.with_name(close[0])}?" if close else "the first `duly run` on it creates it"
+        close = meant(path.name, _stores_in(folder))
+        hint = f"did you mean {path.with_name(close)}?" if close else "the first `duly run` on it creates it"
         raise StoreUnusedError(f"no such store: {path}", store=store, hint=hint)
     if not os.access(real, os.R_OK):
         raise StoreError(f"{path} cannot be read: permission denied", store=store, hint="check its owner and mode")
