@@ -634,6 +634,44 @@ async def test_an_interrupt_from_the_keyboard_does_not_silence_the_outbox(ear: E
     assert [event.name for event in told] == ["SchedulerStopRequested", "PollingStopped", "SchedulerStopped"]
 
 
+class InterruptedHandler(logging.Handler):
+    """A handler in which Ctrl-C strikes, at a level or above."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("strikes", ["an event", "an unexpected fault", "a complaint"])
+async def test_an_interrupt_inside_a_log_handler_goes_through(logger: logging.Logger, strikes: str) -> None:
+    """SPEC 3.11: whatever is being logged, a KeyboardInterrupt is not taken for a fault of the handler."""
+    from duly.engine.outbox import Outbox
+
+    logger.addHandler(InterruptedHandler(logging.DEBUG if strikes == "an event" else logging.ERROR))
+    outbox = Outbox(SystemClock(), raising(TroubleError("bad sink")) if strikes == "a complaint" else None)
+    if strikes == "an unexpected fault":
+        with pytest.raises(KeyboardInterrupt):
+            outbox.unexpected(TroubleError("a defect"))
+    else:
+        with pytest.raises(KeyboardInterrupt):
+            outbox.emit(events.SchedulerStopRequested())
+
+
+async def test_an_unexpected_fault_is_logged_each_time_and_a_bad_handler_once(
+    logger: logging.Logger, ear: Ear, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Logging contract: a defect of duly's own stands in the log; if that fails, standard error has it once."""
+    from duly.engine.outbox import Outbox
+
+    outbox, fault = Outbox(SystemClock(), None), TroubleError("a defect")
+    for _ in range(2):
+        outbox.unexpected(fault)
+    assert [record.exc_info and record.exc_info[1] for record in ear.complaints()] == [fault, fault]
+    logger.handlers[:] = [BadHandler(TroubleError("bad sink"))]
+    for _ in range(2):
+        outbox.unexpected(fault)
+    assert reports_in(capsys.readouterr().err) == 1
+
+
 # --- nobody listens --------------------------------------------------------------------------------------------------
 
 OFTEN = [

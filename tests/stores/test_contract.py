@@ -120,6 +120,17 @@ async def test_what_is_declared_is_found_again(place: Place) -> None:
         assert record.written_by == 1
 
 
+@pytest.mark.parametrize("gap", [0, 1, 2, 3])
+async def test_declarations_keep_their_numbers_where_those_have_gaps(place: Place, gap: int) -> None:
+    """Many that differ only in their names are written together, but only if their numbers follow one another."""
+    numbers = [*range(1, 11), *range(11 + gap, 21 + gap)]
+    async with living(place.store()) as life:
+        await life.declare(added=[task(number, f"task {number}") for number in numbers])
+    assert [(row["generation"], row["name"]) for row in await rows_of(place)] == [
+        (number, f"task {number}") for number in numbers
+    ]
+
+
 async def test_overridden_and_orphaned_declarations_are_gone_and_the_rest_is_untouched(place: Place) -> None:
     """SPEC 5.1, 5.4: one replacement adds, overrides and removes; a preserved record is not rewritten."""
     kept, old, gone = task(1, "kept"), task(2, "changed"), task(3, "gone")

@@ -1,0 +1,138 @@
+"""initialize() and stop() around event loops: one that goes away under a scheduler, and a second one beside it."""
+
+import asyncio
+import contextlib
+import sqlite3
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import duly
+from duly.events import TaskRunStarted
+from duly.stores.sqlite.lock import read_holder
+from tests.engine.helpers import EVERY_MINUTE, noop, registration
+from tests.spec.helpers import Ear, ManualClock
+
+HOUR = timedelta(hours=1)
+NEVER_TODAY = "0 0 1 1 *"
+
+
+async def start_once(scheduler: duly.Scheduler, clock: ManualClock | None = None) -> None:
+    """A life in which a task runs; in the next minute if there is a clock to move."""
+    if clock is not None:
+        clock.advance(60)
+    begun = asyncio.Event()
+
+    async def work() -> None:
+        begun.set()
+
+    await scheduler.initialize([("task", EVERY_MINUTE, work, HOUR)])
+    await asyncio.wait_for(begun.wait(), 30)
+    await asyncio.wait_for(scheduler.stop(), 30)
+
+
+def test_a_scheduler_is_used_again_after_its_event_loop_went_away_while_stop_waited(store: Path) -> None:
+    """SPEC 3.11, 4.1: the stop() is gone with its event loop; it holds nothing back on the next one."""
+    clock = ManualClock()
+    scheduler = duly.Scheduler(store, clock=clock)
+
+    async def leave_while_stop_waits() -> None:
+        begun = asyncio.Event()
+
+        async def endless() -> None:
+            begun.set()
+            await asyncio.Event().wait()
+
+        await scheduler.initialize([("task", EVERY_MINUTE, endless, HOUR)])
+        await asyncio.wait_for(begun.wait(), 30)
+        stopping = asyncio.create_task(scheduler.stop())
+        await asyncio.sleep(0)
+        assert not stopping.done()
+
+    asyncio.run(leave_while_stop_waits())
+    for _ in range(2):
+        asyncio.run(start_once(scheduler, clock))
+
+
+def test_a_scheduler_whose_event_loop_was_closed_under_it_is_used_again(store: Path) -> None:
+    """SPEC 3.11: nothing was cancelled, so nothing has released the store until the next call does."""
+    scheduler = duly.Scheduler(store, clock=ManualClock())
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(scheduler.initialize([registration("task", NEVER_TODAY)]))
+    pending: list[Any] = list(asyncio.all_tasks(loop))
+    loop.close()
+    assert read_holder(str(store)).alive
+    asyncio.run(start_once(scheduler))
+    assert not read_holder(str(store)).alive
+    for task in pending:  # asyncio would complain about them
+        task._log_destroy_pending = False
+        with contextlib.suppress(RuntimeError):
+            task.get_coro().close()
+
+
+def test_a_scheduler_that_runs_on_one_event_loop_refuses_calls_on_another(store: Path) -> None:
+    """SPEC 4.2: a call would touch what belongs to the other event loop; nothing is changed."""
+    clock = ManualClock()
+    scheduler = duly.Scheduler(store, clock=clock)
+    loop = asyncio.new_event_loop()
+    try:
+        loop.run_until_complete(scheduler.initialize([registration("task", NEVER_TODAY)]))
+        with pytest.raises(RuntimeError, match="runs on another event loop"):
+            asyncio.run(scheduler.initialize([]))
+        with pytest.raises(RuntimeError, match="runs on another event loop"):
+            asyncio.run(scheduler.stop())
+        loop.run_until_complete(scheduler.stop())
+    finally:
+        loop.close()
+    assert not read_holder(str(store)).alive
+    asyncio.run(start_once(scheduler, clock))
+
+
+def test_an_event_loop_that_goes_away_while_stop_waits_for_the_store_releases_it(store: Path) -> None:
+    """SPEC 3.11: no callback runs and nothing polls any more; only the end of a run is not on disk yet."""
+    clock = ManualClock()
+
+    async def leave_while_the_store_fails() -> sqlite3.Connection:
+        ear = Ear()
+        scheduler = duly.Scheduler(store, on_event=ear, clock=clock)
+        returned = asyncio.Event()
+
+        async def work() -> None:
+            await returned.wait()
+
+        await scheduler.initialize([("task", EVERY_MINUTE, work, HOUR)])
+        await ear.hear(TaskRunStarted)
+        blocker = sqlite3.connect(store, isolation_level=None, check_same_thread=False)
+        blocker.execute("BEGIN IMMEDIATE")
+        returned.set()
+        stopping = asyncio.create_task(scheduler.stop())
+        await ear.hear(duly.events.StoreFault)
+        assert not stopping.done()
+        return blocker
+
+    with contextlib.closing(asyncio.run(leave_while_the_store_fails())):
+        until = time.monotonic() + 30
+        while read_holder(str(store)).alive and time.monotonic() < until:
+            time.sleep(0.01)
+        assert not read_holder(str(store)).alive
+    asyncio.run(start_once(duly.Scheduler(store, clock=clock), clock))
+
+
+async def test_calls_one_after_the_other_return_in_their_order(store: Path) -> None:
+    """SPEC 4.2: each waits for all before it, even if one of those is cancelled before its turn."""
+    scheduler = duly.Scheduler(store, clock=ManualClock())
+    order: list[int] = []
+
+    async def call(number: int) -> None:
+        await (scheduler.stop() if number % 3 == 2 else scheduler.initialize([("task", NEVER_TODAY, noop, HOUR)]))
+        order.append(number)
+
+    calls = [asyncio.create_task(call(number)) for number in range(9)]
+    await asyncio.sleep(0)
+    calls[4].cancel()
+    await asyncio.wait(calls)
+    assert order == [0, 1, 2, 3, 5, 6, 7, 8]
+    await scheduler.stop()

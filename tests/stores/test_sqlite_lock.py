@@ -1,0 +1,113 @@
+"""The lock beside a store: what a refused holder leaves behind, what observers see, and what a lost lock file means."""
+
+import json
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from duly.core.moments import instant_of
+from duly.errors import StoreError, StoreLockedError
+from duly.stores.sqlite.lock import LockFile, read_holder
+
+SINCE = datetime(2024, 1, 1, 12, tzinfo=UTC)
+
+
+def open_files() -> int:
+    return len(os.listdir("/proc/self/fd" if os.path.isdir("/proc/self/fd") else "/dev/fd"))
+
+
+@pytest.fixture
+def holder(store: Path) -> LockFile:
+    """Somebody who holds the lock of that store."""
+    lock = LockFile(str(store))
+    lock.acquire(SINCE)
+    return lock
+
+
+def test_a_refused_holder_leaves_no_file_open(store: Path, holder: LockFile) -> None:
+    """SPEC 5.7: a program that tries again and again would run out of descriptors."""
+    before = open_files()
+    for _ in range(3):
+        with pytest.raises(StoreLockedError):
+            LockFile(str(store)).acquire(SINCE)
+    assert open_files() == before
+    holder.release()
+    assert open_files() == before - 1
+
+
+def test_a_file_that_is_not_a_lock_file_is_refused_and_left_alone(store: Path) -> None:
+    """A store called `uv` would otherwise empty `uv.lock`: a longer text, a second name, a pipe."""
+    path = Path(f"{store}.lock")
+    before = open_files()
+    path.write_text("x" * 1025)
+    with pytest.raises(StoreError, match="is too long for a lock file"):
+        LockFile(str(store)).acquire(SINCE)
+    assert path.read_text() == "x" * 1025
+    path.write_text("x" * 1024)
+    lock = LockFile(str(store))
+    lock.acquire(SINCE)
+    lock.release()
+    os.link(path, f"{store}.other")
+    with pytest.raises(StoreError, match="has another name as well"):
+        LockFile(str(store)).acquire(SINCE)
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(StoreError, match="is not a regular file"):
+        LockFile(str(store)).acquire(SINCE)
+    assert open_files() == before
+
+
+def test_the_holder_is_named_while_it_holds(store: Path, holder: LockFile) -> None:
+    """SPEC 5.7: process, host, and since when; afterwards the file is empty, and stays."""
+    found = read_holder(str(store))
+    assert (found.alive, found.pid, found.since) == (True, os.getpid(), instant_of(SINCE))
+    assert found.host == json.loads(holder.path.read_text())["host"]
+    assert found.last_poll_at == holder.path.stat().st_mtime_ns // 1000
+    with pytest.raises(StoreLockedError) as caught:
+        LockFile(str(store)).acquire(SINCE)
+    assert caught.value.details["holder"]["pid"] == os.getpid()
+    holder.release()
+    holder.release()
+    assert holder.path.read_text() == ""
+    found = read_holder(str(store))
+    assert (found.alive, found.pid, found.host, found.since) == (False, None, None, None)
+    assert found.last_poll_at is not None
+
+
+def test_a_shorter_name_replaces_a_longer_one_whole(store: Path) -> None:
+    """What an earlier holder left, because it was killed, does not stick out behind the new text."""
+    path = Path(f"{store}.lock")
+    path.write_text(json.dumps({"pid": 1, "host": "h" * 900, "since": "2024"}))
+    lock = LockFile(str(store))
+    lock.acquire(SINCE)
+    assert json.loads(path.read_text())["pid"] == os.getpid()
+    lock.release()
+
+
+def test_a_poll_is_the_modification_time_while_the_lock_is_held(store: Path, holder: LockFile) -> None:
+    """Without it nobody could tell a holder that hangs."""
+    os.utime(holder.path, (1, 1))
+    holder.touch()
+    assert holder.path.stat().st_mtime > 1
+    holder.release()
+    os.utime(holder.path, (1, 1))
+    holder.touch()
+    assert holder.path.stat().st_mtime == 1
+
+
+def test_a_lock_file_that_was_removed_is_made_again_and_held(store: Path, holder: LockFile) -> None:
+    """Others see the lock again, the old file is let go, and the caller hears of it once."""
+    before = open_files()
+    assert not holder.keep()
+    holder.path.unlink()
+    assert holder.keep()
+    assert not holder.keep()
+    assert open_files() == before
+    assert read_holder(str(store)).pid == os.getpid()
+    with pytest.raises(StoreLockedError):
+        LockFile(str(store)).acquire(SINCE)
+    holder.release()
+    assert not holder.keep()
+    assert not read_holder(str(store)).alive
