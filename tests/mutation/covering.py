@@ -20,8 +20,27 @@ CPU_SECONDS_MIN: Final = 4.0
 PATIENCE: Final = 5
 """A test is taken to loop for ever when it computes this many times longer than it took, and CPU_SECONDS_MIN more."""
 
-JUDGING_SECONDS_MAX: Final = 15.0
-"""Of the tests that run a line, the quick ones judge, as many as fit into this: some lines are run by a thousand."""
+JUDGING_SECONDS_MAX: Final = 30.0
+"""As many of the tests that run a line judge it as fit into this: some lines are run by a thousand."""
+
+ABOUT: Final[dict[str, tuple[str, ...]]] = {
+    "engine/announce": ("engine/test_events", "engine/test_logging"),
+    "engine/calls": ("engine/test_calls", "spec/test_section_1_surface", "spec/test_section_4_lifecycle"),
+    "engine/declare": ("spec/test_section_5_persistence", "spec/test_section_4_lifecycle"),
+    "engine/gate": ("spec/test_section_4_lifecycle", "spec/test_section_3_starts"),
+    "engine/journal": ("engine/test_journal", "engine/test_bursts", "spec/test_section_3_starts"),
+    "engine/lifecycle": ("spec/test_section_4_lifecycle", "spec/test_section_3_starts"),
+    "engine/loop": ("spec/test_section_3_starts", "spec/test_section_2_time", "engine/test_bursts"),
+    "engine/outbox": ("engine/test_logging", "engine/test_events"),
+    "engine/runner": ("engine/test_runner", "engine/test_threads", "spec/test_section_3_starts"),
+    "engine/settle": ("spec/test_section_3_starts", "spec/test_section_5_persistence", "engine/test_bursts"),
+    "engine/shutdown": ("spec/test_section_4_lifecycle", "spec/test_section_3_starts"),
+    "engine/trace": ("engine/test_trace", "stores/test_sqlite_trace"),
+    "stores/sqlite/lock": ("stores/test_sqlite", "spec/test_section_5_persistence", "stores/test_sqlite_reader"),
+    "stores/sqlite/store": ("stores/test_sqlite", "stores/test_contract", "spec/test_section_5_persistence"),
+    "stores/sqlite/write": ("stores/test_contract", "stores/test_contract_history"),
+}
+"""The tests that are about a module, where their names do not tell; below `tests/`."""
 
 
 class Judges(Protocol):
@@ -74,7 +93,10 @@ class Coverage:
         collected.rename(data)  # one that was interrupted is collected again
 
     def tests_of(self, mutant: Mutant) -> list[str]:
-        """The tests that run the statement of a mutant; what is only run when the module is imported has them all."""
+        """The tests that run the statement of a mutant, those about its module first, and of these the quick ones.
+
+        What is only run when the module is imported has all tests that run something of the module.
+        """
         lines = self._lines(mutant)
         contexts = {context for line in mutant.lines for context in lines.get(line, ())}
         tests = {context.partition("|")[0] for context in contexts if context}
@@ -84,7 +106,7 @@ class Coverage:
         tests = {test for test in tests if self._exists(test.partition("::")[0])}
         chosen: list[str] = []
         left = JUDGING_SECONDS_MAX
-        for test in sorted(tests, key=lambda test: (self._seconds.get(test, 0.0), test)):
+        for test in sorted(tests, key=lambda test: (not _is_about(test, mutant), self._seconds.get(test, 0.0), test)):
             left -= self._seconds.get(test, 0.0)
             if left < 0 and chosen:
                 break
@@ -110,6 +132,13 @@ class Coverage:
     def cpu_seconds_max(self, test: str) -> float:
         """How long a test may compute."""
         return CPU_SECONDS_MIN + PATIENCE * self._seconds.get(test, 0.0)
+
+
+def _is_about(test: str, mutant: Mutant) -> bool:
+    """Whether a test is about the module of a mutant."""
+    module = mutant.path.removeprefix("src/duly/").removesuffix(".py")
+    file = test.partition("::")[0].removeprefix("tests/").removesuffix(".py")
+    return file in ABOUT.get(module, ()) or Path(module).name in Path(file).name.split("_")
 
 
 def _durations(report: str) -> dict[str, float]:

@@ -211,7 +211,7 @@ def mutant_of(source: str) -> Mutant:
 def test_a_verdict_is_kept_until_its_function_or_a_test_that_judged_it_is_edited(tmp_path: Path) -> None:
     """Lines elsewhere change nothing; a survivor is judged again when there are more tests."""
     file = tmp_path / "verdicts.jsonl"
-    here, there = "tests/mutation/test_mutants.py::test_x", "tests/core/test_task.py::test_y"
+    here, there = "tests/mutation/test_mutants.py::test_real_modules_have_mutants[a]", "tests/core/test_task.py::test_y"
     killed, survived = Outcome(Verdict.KILLED, here), Outcome(Verdict.SURVIVED)
     mutant = mutant_of(SOURCE)
     KeptVerdicts(file).keep(mutant, [here, there], killed)
