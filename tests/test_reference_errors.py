@@ -53,7 +53,9 @@ SAMPLES: list[DulyError] = [
     ),
     errors.StoreLockedError("state.db", {"pid": 1, "host": "vm", "since": "noon"}),
     errors.StoreCorruptedError("why", store="state.db"),
-    errors.StoreCorruptedError("why", store="state.db", hint="do", cause=FAULT),
+    errors.StoreCorruptedError(
+        "why", store="state.db", hint="do", cause=FAULT, operation="load", bytes=4095, expectedBytes=4096
+    ),
     errors.StoreVersionError("state.db", 9, 2),
     errors.StoreUnusedError("why", store="state.db"),
     errors.StoreUnusedError("why", store="state.db", hint="do"),

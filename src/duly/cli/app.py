@@ -75,7 +75,7 @@ def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None
     cls=Commands,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Exit codes, JSON shapes and shell completion: docs/commands.md",
+    epilog="Shell completion: docs/commands.md. Exit codes, errors, events and JSON: docs/reference/",
 )
 @click.option(
     "--version", is_flag=True, expose_value=False, is_eager=True, callback=_print_version, help="Show the version."

@@ -197,7 +197,9 @@ def first_line(text: str, longest: int = 120) -> str:
 
 def json_option(command: F) -> F:
     """`--json`, which every command has; the parameter is `as_json`."""
-    return click.option("--json", "as_json", is_flag=True, help="Print one JSON document (docs/commands.md).")(command)
+    return click.option("--json", "as_json", is_flag=True, help="Print one JSON document (docs/reference/json.md).")(
+        command
+    )
 
 
 def print_json(command: str, document: Mapping[str, Any]) -> None:
