@@ -70,15 +70,18 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def _stopped_by(folder: Path, *signals: signal.Signals) -> int:
-    """`duly run` of a task that does not end by itself; the signals come one after the other."""
-    write_target(folder, '[("endless", "* * * * *", endless, timedelta(0))]', "endless.py")
-    with Service("endless.py" if len(signals) > 1 else "tasks.py", "--store", "run.db", folder=folder) as service:
+def _stopped(folder: Path) -> int:
+    with Service("tasks.py", "--store", "stopped.db", folder=folder) as service:
         service.expect("ProgramReady")
-        for number, each in enumerate(signals):
-            if len(signals) > 1:
-                service.expect("ProgramStopping" if number else "TaskRunStarted")
-            service.send(each)
+        service.send(signal.SIGTERM)
+        return service.end().code
+
+
+def _abandoned(folder: Path) -> int:
+    write_target(folder, '[("endless", "* * * * *", endless, timedelta(0))]', "endless.py")
+    with Service("endless.py", "--store", "abandoned.db", folder=folder) as service:
+        service.expect("TaskRunStarted")
+        service.send_until_it_ends(signal.SIGTERM)
         return service.end().code
 
 
@@ -90,12 +93,12 @@ def _beside_another(folder: Path) -> int:
 
 Case = tuple[str, ...] | Callable[[Path], int]
 CASES: dict[tuple[str, int], Case] = {
-    ("run", 0): lambda folder: _stopped_by(folder, signal.SIGTERM),
+    ("run", 0): _stopped,
     ("run", 1): ("run", "other.py", "--store", "state.db", "--on-mismatch", "refuse"),
     ("run", 3): ("run", "broken.py", "--store", "new.db"),
     ("run", 4): ("run", "tasks.py", "--store", "damaged.db"),
     ("run", 5): _beside_another,
-    ("run", 6): lambda folder: _stopped_by(folder, signal.SIGTERM, signal.SIGTERM),
+    ("run", 6): _abandoned,
     ("plan", 0): ("plan", "tasks.py", "--store", "state.db"),
     ("plan", 2): ("plan", "other.py", "--store", "state.db", "--check"),
     ("plan", 3): ("plan", "broken.py", "--store", "state.db"),
