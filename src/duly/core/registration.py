@@ -1,11 +1,13 @@
 """Raw tuples to checked registrations, or the first error."""
 
+import functools
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from datetime import timedelta
 from enum import Enum
 from functools import partial
-from typing import Any, NamedTuple
+from types import FunctionType, MethodType
+from typing import Any, Final, NamedTuple
 
 from duly.core.cron import CronExpression, parse_cron
 from duly.core.moments import Delay, delay_of
@@ -19,6 +21,7 @@ from duly.errors import (
     RegistrationsNotArrayError,
     ScheduleDuplicateTaskError,
 )
+from duly.text import plain
 
 Callback = Callable[[], Any]
 
@@ -95,6 +98,9 @@ def snapshot(registrations: object) -> Sequence[object]:
 
 def read_registrations(items: Sequence[object]) -> Steps[Registrations]:
     """Check items left to right, each completely before the next; the first failure is raised (SPEC 1.4)."""
+    if len(items) == 4 and isinstance(items[0], str) and isinstance(items[1], str):
+        problem = "this is one registration, not a list of them: write [(name, cron, callback, retry delay)]"
+        raise RegistrationShapeError(0, items[0], problem)
     reader = _Reader()
     for begin in range(0, len(items), STEP_TASKS):
         some = items[begin : begin + STEP_TASKS]
@@ -121,6 +127,12 @@ class _Reader:
     def take(self, index: int, item: object) -> None:
         """Check one item in every respect."""
         name, cron, callback, delay = _fields(index, item)
+        # By identity, because callbacks need not be hashable; `checked` keeps them alive meanwhile.
+        runs_on = self._runs_on.get(id(callback))
+        if runs_on is None:
+            if (problem := what_keeps_it_from_work(callback)) is not None:
+                raise RegistrationShapeError(index, item, problem)
+            runs_on = self._runs_on[id(callback)] = where_it_runs(callback)
         if not name or "\0" in name or not _encodable(name):
             raise InvalidRegistrationError(index, "name", name, _what_is_wrong_with(name))
         if name in self._names:
@@ -137,10 +149,6 @@ class _Reader:
             raise NegativeRetryDelayError(index, name, milliseconds)
         if type(delay) is timedelta:
             self._delays[delay] = milliseconds
-        # By identity, because callbacks need not be hashable; `checked` keeps them alive meanwhile.
-        runs_on = self._runs_on.get(id(callback))
-        if runs_on is None:
-            runs_on = self._runs_on[id(callback)] = where_it_runs(callback)
         self.checked.extend((name,), (expression,), (callback,), (runs_on,), (milliseconds,))
 
     def take_together(self, items: Sequence[Any]) -> bool:
@@ -179,22 +187,138 @@ def where_it_runs(callback: Callback) -> RunsOn:
     return RunsOn.LOOP if inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(call) else RunsOn.THREAD
 
 
+# --- callables that can never do their work --------------------------------------------------------------------------
+
+
+def what_keeps_it_from_work(callback: Callback) -> str | None:
+    """Why a call of the callback, without arguments, can never run its code, and what to do about it; else None.
+
+    A callable that does not say what it needs, as some that are written in C, is accepted (SPEC 10.3).
+    """
+    inner: Any = callback
+    given, named = 0, set[str]()  # arguments that partials hold
+    while isinstance(inner, partial):
+        given, named, inner = given + len(inner.args), named | inner.keywords.keys(), inner.func
+    function, bound = _function_of(inner)
+    flags = 0 if function is None else function.__code__.co_flags
+    if flags & inspect.CO_ASYNC_GENERATOR:
+        return f"{_called(inner)} is an async generator function: {_RUNS_NOTHING.format('async for')}"
+    # A coroutine function that is made of a generator has both flags.
+    if flags & inspect.CO_GENERATOR and not flags & inspect.CO_ITERABLE_COROUTINE:
+        return f"{_called(inner)} is a generator function: {_RUNS_NOTHING.format('for')}"
+    if function is None or _has_placeholder(callback):
+        missing = _missing_by_signature(callback)
+    else:
+        missing = _missing_in(function, given + bound, named)
+    if not missing:
+        return None
+    if missing == ["self"]:
+        return f"{_called(inner)} is a method without its object: pass a bound one, such as thing.{inner.__name__}"
+    wanted = f"the argument{'s' if len(missing) > 1 else ''} {', '.join(missing)}"
+    values = ", ".join(f"{name}=..." for name in missing)
+    return f"{_called(inner)} needs {wanted}, and is called without: bind with functools.partial(callback, {values})"
+
+
+_RUNS_NOTHING: Final = "a call runs none of its code; remove the yield, or pass a function that iterates over it ({})"
+
+
+def _called(inner: object) -> str:
+    name = getattr(inner, "__qualname__", None)
+    return f"the callback {plain(name)}" if isinstance(name, str) else f"the callback (a {type(inner).__name__})"
+
+
+def _function_of(inner: Any) -> tuple[FunctionType | None, int]:
+    """The Python function that a call runs, and how many arguments its object brings; None if there is no such."""
+    if isinstance(inner, FunctionType):
+        return inner, 0
+    if isinstance(inner, MethodType):
+        return (inner.__func__, 1) if isinstance(inner.__func__, FunctionType) else (None, 0)
+    if not isinstance(inner, type):
+        call = next((kind.__dict__["__call__"] for kind in type(inner).__mro__ if "__call__" in kind.__dict__), None)
+        if isinstance(call, FunctionType):
+            return call, 1
+    return None, 0
+
+
+def _missing_in(function: FunctionType, given: int, named: Set[str]) -> list[str]:
+    """The arguments that a call lacks, as `_missing_by_signature` finds them.
+
+    In a thirtieth of the time: a million tasks may have a million lambdas or partials.
+    """
+    code = function.__code__
+    required = code.co_argcount - len(function.__defaults__ or ())
+    if required <= given and not code.co_kwonlyargcount:
+        return []
+    optional = function.__kwdefaults__ or {}
+    keywords = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
+    wanted = (*code.co_varnames[given:required], *(name for name in keywords if name not in optional))
+    return [name for name in wanted if name not in named]
+
+
+def _missing_by_signature(callback: Callback) -> list[str]:
+    """The arguments that a call lacks; none if they cannot be found out."""
+    try:
+        # Not that of a function it wraps: a decorator may pass arguments of its own.
+        signature = inspect.signature(callback, follow_wrapped=False)
+    except Exception:
+        return []
+    try:
+        signature.bind()
+    except TypeError:
+        return [each.name for each in signature.parameters.values() if _is_required(each)]
+    return []
+
+
+def _is_required(parameter: inspect.Parameter) -> bool:
+    collects = parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return parameter.default is inspect.Parameter.empty and not collects
+
+
+def _has_placeholder(callback: Callback) -> bool:
+    """Whether a partial leaves a place free between its arguments, as is possible since Python 3.14."""
+    free = getattr(functools, "Placeholder", None)
+    while isinstance(callback, partial):
+        if free is not None and any(each is free for each in callback.args):
+            return True
+        callback = callback.func
+    return False
+
+
+# --- shapes ----------------------------------------------------------------------------------------------------------
+
+
 def _fields(index: int, item: object) -> tuple[str, str, Callback, timedelta]:
     if not isinstance(item, list | tuple):
         raise RegistrationShapeError(index, item, f"expected a tuple of four, got {type(item).__name__}")
     if len(item) != 4:
-        raise RegistrationShapeError(index, item, f"expected four items, got {len(item)}")
+        expected = "(name, cron, callback, retry delay)"
+        raise RegistrationShapeError(index, item, f"expected four items, {expected}, got {len(item)}")
     name, cron, callback, delay = item
     if not isinstance(name, str):
         raise RegistrationShapeError(index, item, f"the name must be a str, got {type(name).__name__}")
     if not isinstance(cron, str):
         raise RegistrationShapeError(index, item, f"the cron expression must be a str, got {type(cron).__name__}")
     if not callable(callback):
-        raise RegistrationShapeError(index, item, f"the callback must be callable, got {type(callback).__name__}")
+        raise RegistrationShapeError(index, item, _not_callable(callback))
     if not isinstance(delay, timedelta):
-        raise RegistrationShapeError(index, item, f"the retry delay must be a timedelta, got {type(delay).__name__}")
+        raise RegistrationShapeError(index, item, _not_a_delay(delay))
     # A str that is an enum member is stored and compared as its text.
     return str.__str__(name), str.__str__(cron), callback, delay
+
+
+def _not_callable(value: object) -> str:
+    problem = f"the callback must be callable, got {type(value).__name__}"
+    if inspect.iscoroutine(value) or inspect.isgenerator(value) or inspect.isasyncgen(value):
+        name = plain(value.__name__)
+        problem += f": pass the function itself, without calling it: {name}, not {name}()"
+    return problem
+
+
+def _not_a_delay(value: object) -> str:
+    problem = f"the retry delay must be a timedelta, got {type(value).__name__}"
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        problem += f": write timedelta(seconds={value!r})"
+    return problem
 
 
 def _encodable(name: str) -> bool:
