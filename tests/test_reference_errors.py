@@ -31,6 +31,7 @@ SAMPLES: list[DulyError] = [
     errors.CronExpressionInvalidError(3, "backup", CRON_HINT),
     errors.NegativeRetryDelayError(3, "backup", -5),
     errors.ScheduleTaskError("backup", "0 3 * * *", FAULT),
+    errors.ScheduleTaskError("backup", "0 3 * * *", errors.StoreError("why", store="state.db", hint="do")),
     errors.StopSchedulerError(FAULT),
     errors.StopSchedulerError(FAULT, hint="why"),
     errors.SchedulerStoppingError("backup"),

@@ -44,7 +44,10 @@ LONGEST_QUOTE: Final = 200
 
 
 class DulyError(Exception):
-    """The root of the family: a message, `details`, and optionally a hint that says what to do."""
+    """The root of the family: a message, `details`, and optionally a hint that says what to do.
+
+    The text of the error is the message and, where there is one, the hint (SPEC 1.5).
+    """
 
     def __init__(self, message: str, *, hint: str | None = None, **details: Any) -> None:
         super().__init__(message)
@@ -54,7 +57,10 @@ class DulyError(Exception):
             self.__cause__ = cause  # even without `raise ... from`, and after pickling
         if hint is not None:
             self.details["hint"] = hint
-            self.add_note(hint)
+
+    def __str__(self) -> str:
+        hint = self.details.get("hint")
+        return self.message if hint is None else f"{self.message}: {hint}"
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The constructors below take facts, not messages: the default, which passes `args` to them, would fail.
@@ -63,11 +69,20 @@ class DulyError(Exception):
 
 def _revive(kind: type[DulyError], message: str, details: dict[str, Any], notes: list[str]) -> DulyError:
     error = kind.__new__(kind, message)
-    DulyError.__init__(error, message, **{key: value for key, value in details.items() if key != "hint"})
+    DulyError.__init__(error, message, **details)
     error.details = details
     for note in notes:
         error.add_note(note)
     return error
+
+
+def _message_of(cause: BaseException) -> str:
+    """What a cause says, without its hint: the error that wraps it has one of its own, or passes it on."""
+    return cause.message if isinstance(cause, DulyError) else str(cause)
+
+
+def _hint_of(cause: BaseException) -> str | None:
+    return cause.details.get("hint") if isinstance(cause, DulyError) else None
 
 
 # --- registrations ---------------------------------------------------------------------------------------------------
@@ -83,8 +98,15 @@ class RegistrationsNotArrayError(RegistrationError):
     def __init__(self, received: object) -> None:
         super().__init__(
             "Registrations must be an array",
-            hint=f"pass a list or tuple of (name, cron, callback, retry delay), not {type(received).__name__}",
+            hint=f"pass a list or tuple of (name, cron, callback, retry delay), not {_what(received)}",
         )
+
+
+def _what(received: object) -> str:
+    """The type of something that should have been a list, and how to make one of it where that is clear."""
+    name = type(received).__name__
+    remedy = {"generator": "list(...) makes one of it", "coroutine": "await it"}.get(name)
+    return f"{name}; {remedy}" if remedy else name
 
 
 class RegistrationShapeError(RegistrationError):
@@ -161,7 +183,8 @@ class ScheduleTaskError(LifecycleError):
 
     def __init__(self, name: str, cron_expression: str, cause: BaseException) -> None:
         super().__init__(
-            f"Failed to schedule task '{plain(name, longest=LONGEST_QUOTE)}': {cause}",
+            f"Failed to schedule task '{plain(name, longest=LONGEST_QUOTE)}': {_message_of(cause)}",
+            hint=_hint_of(cause),
             name=name,
             cronExpression=cron_expression,
             cause=cause,
@@ -172,7 +195,7 @@ class StopSchedulerError(LifecycleError):
     """stop() could not record everything, or was called where it cannot wait."""
 
     def __init__(self, cause: BaseException, *, hint: str | None = None) -> None:
-        super().__init__(f"Failed to stop scheduler: {cause}", hint=hint, cause=cause)
+        super().__init__(f"Failed to stop scheduler: {_message_of(cause)}", hint=hint, cause=cause)
 
 
 class SchedulerStoppingError(LifecycleError):

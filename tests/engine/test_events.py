@@ -725,11 +725,10 @@ async def test_a_validation_error_tells_only_that_it_failed() -> None:
         await scheduler.initialize([registration()])
         await host.advance()
         host.events.clear()
-        with pytest.raises(duly.ScheduleDuplicateTaskError):
+        with pytest.raises(duly.ScheduleDuplicateTaskError) as caught:
             await scheduler.initialize([registration(), registration()])
-        assert host.events == [
-            SchedulerReinitializationFailed("ScheduleDuplicateTaskError", 'Task with name "task" is already scheduled')
-        ]
+        assert host.events == [SchedulerReinitializationFailed("ScheduleDuplicateTaskError", str(caught.value))]
+        assert str(caught.value).startswith('Task with name "task" is already scheduled: ')
 
 
 async def test_a_store_that_refuses_fails_what_had_started(path: Path) -> None:

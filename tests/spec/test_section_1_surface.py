@@ -6,6 +6,7 @@ import enum
 import inspect
 import pickle
 import threading
+import traceback
 from collections import UserList, namedtuple
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager
@@ -144,7 +145,7 @@ async def test_any_other_collection_is_not_an_array(registrations: Any) -> None:
     """SPEC 1.2: a `str`, `dict`, `None`, generator … is `RegistrationsNotArrayError`, with 000's message."""
     error = await refused(registrations)
     assert type(error) is duly.RegistrationsNotArrayError
-    assert str(error) == "Registrations must be an array"
+    assert error.message == "Registrations must be an array"
     assert set(error.details) <= {"hint"}
 
 
@@ -439,7 +440,7 @@ async def test_an_item_of_another_shape_is_refused(item: Any) -> None:
     """SPEC 1.4: shape and types of all four; `bool` is not a number, `str` is not a sequence."""
     error = await refused([registration("fine"), item])
     assert type(error) is duly.RegistrationShapeError
-    assert str(error) == WRONG_SHAPE
+    assert error.message == WRONG_SHAPE
     assert error.details["registrationIndex"] == 1
     assert error.details["received"] is item
 
@@ -524,7 +525,7 @@ async def test_a_name_that_comes_twice_is_refused() -> None:
     """SPEC 1.4: duplicate; 000's message and details."""
     error = await refused([registration("a"), registration("b"), registration("a", "0 0 * * *")])
     assert type(error) is duly.ScheduleDuplicateTaskError
-    assert str(error) == 'Task with name "a" is already scheduled'
+    assert error.message == 'Task with name "a" is already scheduled'
     assert error.details["taskName"] == "a"
     assert error.details["registrationIndex"] == 2
 
@@ -768,7 +769,7 @@ def test_errors_have_the_messages_and_details_of_the_error_model(
     error: duly.DulyError, message: str, keys: set[str]
 ) -> None:
     """SPEC 1.5: 000's message texts exactly, its key names in `details`."""
-    assert str(error) == message
+    assert error.message == message
     assert keys <= set(error.details)
     assert isinstance(error, duly.DulyError)
 
@@ -799,18 +800,19 @@ def test_errors_about_stored_records_have_one_base(kind: type[duly.DulyError]) -
 
 
 @BY_CLASS
-def test_a_hint_is_a_detail_and_a_note(error: duly.DulyError, message: str, keys: set[str]) -> None:
-    """SPEC 1.5: hints go into `details["hint"]` and an exception note, never into the message."""
-    notes = getattr(error, "__notes__", [])
+def test_the_text_of_an_error_is_its_message_and_its_hint(error: duly.DulyError, message: str, keys: set[str]) -> None:
+    """SPEC 1.5: the hint stands in `details["hint"]` and in the text, not in the message, and no note repeats it."""
     hint = error.details.get("hint")
-    assert notes == ([] if hint is None else [hint])
+    assert str(error) == (message if hint is None else f"{message}: {hint}")
     assert hint is None or hint not in message
+    assert not hasattr(error, "__notes__")
+    assert "".join(traceback.format_exception_only(error)).count(hint or message) == 1
 
 
 async def test_a_hint_says_what_to_do() -> None:
     """SPEC 1.5: a person who reads the traceback reads the hint."""
     error = await refused([registration(cron="*/15 * * * *")])
-    assert error.details["hint"] in error.__notes__
+    assert str(error).endswith(f": {error.details['hint']}")
     assert "0,15,30,45" in error.details["hint"]
 
 
@@ -849,7 +851,7 @@ async def test_a_stop_from_inside_keeps_its_reason_as_its_cause() -> None:
     (error,) = caught
     assert error.details["cause"] is error.__cause__
     assert isinstance(error.__cause__, Exception)
-    assert str(error) == f"Failed to stop scheduler: {error.__cause__}"
+    assert error.message == f"Failed to stop scheduler: {error.__cause__}"
     assert "event" in error.details["hint"]
 
 
@@ -906,7 +908,7 @@ def test_errors_travel_between_processes(
     """SPEC 1.5: all carry `details`; what is pickled or copied arrives with all it carried."""
     arrived = travel(error)
     assert type(arrived) is type(error)
-    assert str(arrived) == message
+    assert (arrived.message, str(arrived)) == (message, str(error))
     assert repr(arrived) == repr(error)
     assert set(arrived.details) == set(error.details)
     for key in set(error.details) - {"cause"}:
@@ -922,7 +924,7 @@ def test_notes_that_were_added_travel_too() -> None:
     error = duly.RegistrationsNotArrayError(None)
     error.add_note("while reading settings.toml")
     arrived = pickle.loads(pickle.dumps(error))
-    assert arrived.__notes__ == [error.details["hint"], "while reading settings.toml"]
+    assert arrived.__notes__ == ["while reading settings.toml"]
 
 
 def test_a_store_error_travels_too() -> None:
@@ -936,7 +938,26 @@ def test_a_store_error_travels_too() -> None:
     ):
         arrived = pickle.loads(pickle.dumps(error))
         assert (type(arrived), str(arrived), arrived.details) == (type(error), str(error), error.details)
-        assert arrived.__notes__ == error.__notes__
+
+
+@pytest.mark.parametrize(
+    ("received", "sentence"),
+    [
+        ([registration(delay=60)], "the retry delay must be a timedelta, got int: write timedelta(seconds=60)"),
+        ([registration(delay=0.5)], "the retry delay must be a timedelta, got float: write timedelta(seconds=0.5)"),
+        ([registration(delay=True)], "the retry delay must be a timedelta, got bool"),
+        ([registration(delay="1m")], "the retry delay must be a timedelta, got str"),
+        (registration(), "this is one registration, not a list of them: write [(name, cron, callback, retry delay)]"),
+        (list(registration()), "this is one registration, not a list of them"),
+        ([registration()[:3]], "expected four items, got 3: write (name, cron, callback, retry delay)"),
+        (iter(()), "pass a list or tuple of (name, cron, callback, retry delay), not tuple_iterator"),
+        ((each for each in "abc"), "not generator; list(...) makes one of it"),
+        ({"a": 1}, "pass a list or tuple of (name, cron, callback, retry delay), not dict"),
+    ],
+)
+async def test_the_text_says_in_words_of_python_what_is_wrong_and_what_to_write(received: Any, sentence: str) -> None:
+    """SPEC 1.5: log lines and reports of errors show the text, and often nothing else."""
+    assert sentence in str(await refused(received))
 
 
 @pytest.mark.parametrize("hostile", ["a\nb", "\x1b[31m", "\u202eab", "x" * 100_000])

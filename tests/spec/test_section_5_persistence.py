@@ -931,7 +931,7 @@ async def test_a_second_live_scheduler_in_one_process_gets_an_error_that_names_t
     assert (holder["pid"], holder["host"]) == (os.getpid(), socket.gethostname())
     assert holder["since"].startswith("2024-01-01T12:00:30")
     assert all(str(part) in str(caught.value) for part in (store, os.getpid(), socket.gethostname(), holder["since"]))
-    assert "process" in caught.value.details["hint"]
+    assert "duly.standby" in caught.value.details["hint"]
     await host.advance(minutes=1)
     assert [label for label, _ in work.begun] == ["a", "a"]
     await first.stop()

@@ -92,7 +92,7 @@ async def test_everything_else_is_refused_with_the_leftmost_field_and_the_reason
     assert error.details["expression"] == text
     assert error.details["field"] == field
     assert error.details["reason"]
-    assert str(error).endswith(f": {field} field {error.details['reason']}")
+    assert error.message.endswith(f": {field} field {error.details['reason']}")
     with pytest.raises(duly.CronExpressionInvalidError) as caught:
         await duly.Scheduler(":memory:").initialize([("task", text, noop, timedelta(0))])
     assert str(caught.value) == str(error)

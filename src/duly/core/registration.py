@@ -291,8 +291,8 @@ def _fields(index: int, item: object) -> tuple[str, str, Callback, timedelta]:
     if not isinstance(item, list | tuple):
         raise RegistrationShapeError(index, item, f"expected a tuple of four, got {type(item).__name__}")
     if len(item) != 4:
-        expected = "(name, cron, callback, retry delay)"
-        raise RegistrationShapeError(index, item, f"expected four items, {expected}, got {len(item)}")
+        expected = "write (name, cron, callback, retry delay)"
+        raise RegistrationShapeError(index, item, f"expected four items, got {len(item)}: {expected}")
     name, cron, callback, delay = item
     if not isinstance(name, str):
         raise RegistrationShapeError(index, item, f"the name must be a str, got {type(name).__name__}")
