@@ -73,7 +73,7 @@ class SchedulerInitializationCompleted(Event):
 class SchedulerInitializationFailed(Event):
     """A first initialize() raised; the scheduler is uninitialised, the store as before."""
 
-    level = ERROR
+    # The default level, INFO: the error is raised to the caller, who reports it or expects it.
     error_type: str
     error: str
 
@@ -100,7 +100,7 @@ class SchedulerReinitializationCompleted(Event):
 class SchedulerReinitializationFailed(Event):
     """A further initialize() raised; the old registrations go on."""
 
-    level = ERROR
+    # The default level, INFO: the error is raised to the caller, who reports it or expects it.
     error_type: str
     error: str
 

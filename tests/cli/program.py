@@ -125,6 +125,13 @@ class Service:
                 return self.lines[-1]
         raise AssertionError(f"no {event} {fields} in {self.lines}; stderr: {self._process.communicate()[1]!r}")
 
+    def expect_text(self, text: str) -> str:
+        """Read on until a line of a text log contains this, and return that line."""
+        while (line := self._line()) is not None:
+            if text in line.decode():
+                return line.decode()
+        raise AssertionError(f"no {text!r}; stderr: {self._process.communicate()[1]!r}")
+
     def _line(self) -> bytes | None:
         assert self._process.stdout is not None
         while b"\n" not in self._unread:

@@ -1,6 +1,7 @@
 """`duly run` in real processes: its log, its signals, its reloads, and its reports to a service manager."""
 
 import json
+import re
 import signal
 import socket
 import sqlite3
@@ -355,6 +356,25 @@ def test_sighup_loads_the_target_again_and_a_failure_leaves_the_old_in_force(tmp
     assert "jobs.py" in failed["excerpt"]
     assert failed["hint"] == "the old registrations go on"
     assert "registration 0 (job): Invalid cron expression" in refused["error"]
+
+
+def test_a_failed_reload_stands_in_the_text_log_with_its_time(tmp_path: Path) -> None:
+    """It stood on standard error alone, without a time, so the log did not say why nothing had changed."""
+    write_target(tmp_path, QUICK)
+    arguments = ("tasks.py", "--store", "state.db", "--log-format", "text")
+    with Service(*arguments, folder=tmp_path) as service:
+        service.expect_text("tasks.py on state.db: 1 task")
+        write_target(tmp_path, "1 / 0")
+        service.send(signal.SIGHUP)
+        line = service.expect_text("ZeroDivisionError")
+        assert re.match(
+            r"20\d\d-\d\d-\d\d \d\d:\d\d:\d\d  error      tasks.py cannot be imported: ZeroDivisionError", line
+        )
+        assert line.endswith("(the old registrations go on)")
+        assert "tasks.py" in service.expect_text("File ")
+        service.send(signal.SIGTERM)
+        code, errors = service.wait()
+    assert (code, errors) == (0, "")
 
 
 def test_watch_reloads_when_a_file_changes(tmp_path: Path) -> None:

@@ -314,6 +314,18 @@ async def test_a_refused_name_is_escaped_too(ear: Ear) -> None:
     assert failed.getMessage().isprintable()
 
 
+async def test_an_error_that_is_raised_to_the_caller_is_no_error_in_the_log(ear: Ear) -> None:
+    """Logging contract: it is the caller's to report, and a caller that expects it has nothing to report."""
+    scheduler = duly.Scheduler(":memory:")
+    for _ in range(2):
+        with pytest.raises(duly.RegistrationsNotArrayError):
+            await scheduler.initialize(None)  # type: ignore[arg-type]
+        await scheduler.initialize([])
+    await scheduler.stop()
+    failed = [*ear.of("SchedulerInitializationFailed"), *ear.of("SchedulerReinitializationFailed")]
+    assert [record.levelname for record in failed] == ["INFO", "INFO"]
+
+
 # --- sinks that raise ------------------------------------------------------------------------------------------------
 
 

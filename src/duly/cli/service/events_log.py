@@ -17,7 +17,7 @@ from typing import Any, Final
 from rich.text import Text
 
 from duly import events
-from duly.cli.output import Failure, console, show_failure
+from duly.cli.output import Failure, console
 from duly.cli.service.event_lines import ExpressionOf, Line, event_line
 from duly.cli.target import shortened_traceback
 from duly.clock import SystemClock
@@ -81,10 +81,10 @@ class EventsLog:
             self._write_line(level, Line("duly", "bold", "", text))
 
     def failure(self, failure: Failure) -> None:
-        """Show an error after which the program goes on."""
+        """Log an error after which the program goes on."""
         if not self.json:
-            with contextlib.suppress(OSError, ValueError):
-                show_failure(failure)
+            text = plain(failure.message, lines=True) + (f" ({plain(failure.hint)})" if failure.hint else "")
+            self._write_line(events.ERROR, Line("error", "bold red", "", text), failure.excerpt)
             return
         fields = {"error": failure.message, "hint": failure.hint, "excerpt": failure.excerpt}
         self._write_json(events.ERROR, "ProgramFailed", {key: value for key, value in fields.items() if value})
