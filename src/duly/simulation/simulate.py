@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Final
 
-from duly.core.moments import Instant, as_datetime, instant_of
+from duly.core.moments import Delay, Instant, as_datetime, instant_of
 from duly.scheduler import Scheduler
 from duly.simulation.result import Recorder, Simulation
 from duly.simulation.scenario import Scenario
@@ -66,6 +66,14 @@ def _schedule(
     return [(when, act) for when, _, act in sorted(acts, key=lambda act: act[:2])]
 
 
+def _duration(delay: Delay) -> timedelta:
+    """A delay as a registration has it: `timedelta.max`, rounded up to milliseconds, is longer than any timedelta."""
+    try:
+        return timedelta(milliseconds=delay)
+    except OverflowError:
+        return timedelta.max
+
+
 class _Program:
     """The program that runs on the host: the scheduler of its present process, and the stand-ins."""
 
@@ -77,7 +85,7 @@ class _Program:
         self._stopping: asyncio.Task[None] | None = None
         self._runs: dict[str, int] = {}
         self._declared = [
-            (each.name, each.expression.text, self._stand_in(each.name), timedelta(milliseconds=each.delay))
+            (each.name, each.expression.text, self._stand_in(each.name), _duration(each.delay))
             for each in scenario.registrations
         ]
 
