@@ -22,7 +22,7 @@ CRON = errors.InvalidCronExpressionError("0 24 * * *", "hour", "value 24 is out 
 CRON_HINT = errors.InvalidCronExpressionError("*/5 * * * *", "minute", "contains step syntax '/'", hint="list them")
 SAMPLES: list[DulyError] = [
     errors.DulyError("why"),
-    errors.DulyError("why", hint="do", cause=FAULT),
+    errors.DulyError("why", hint="do"),
     errors.RegistrationsNotArrayError(None),
     errors.RegistrationShapeError(3, "abc", "why"),
     errors.InvalidRegistrationError(3, "name", "", "must not be empty"),
@@ -60,6 +60,8 @@ SAMPLES: list[DulyError] = [
     errors.StoreVersionError("state.db", 9, 2),
     errors.StoreUnusedError("why", store="state.db"),
     errors.StoreUnusedError("why", store="state.db", hint="do"),
+    errors.HostZoneError("why"),
+    errors.HostZoneError("why", cause=FAULT),
     errors.TraceError("hash", 7, "why"),
     errors.TraceError("hash", 7, "why", hint="do"),
     errors.UnsupportedPlatformError("Windows"),

@@ -12,7 +12,7 @@ from typing import Protocol, runtime_checkable
 import tzlocal
 
 from duly.core.moments import MICROSECONDS
-from duly.errors import DulyError
+from duly.errors import HostZoneError
 
 
 @runtime_checkable
@@ -57,11 +57,9 @@ class SystemClock:
         try:
             return tzlocal.reload_localzone()
         except Exception as cause:
-            raise DulyError(
-                f"The host's time zone cannot be determined: {cause}",
-                hint="set TZ to a zone name such as Europe/Berlin, or fix the system's setting",
-                cause=cause,
-            ) from cause
+            said = str(cause.args[0] if cause.args else cause)  # a KeyError's own text is quoted
+            reason = said.strip().split("\n")[0].strip(" .")
+            raise HostZoneError(f"The host's time zone cannot be determined: {reason}", cause=cause) from cause
 
     async def sleep_until(self, instant: int, wake: asyncio.Event) -> None:
         """Wait on the event loop's timer."""

@@ -27,6 +27,7 @@ DulyError
 │   ├── StoreCorruptedError
 │   ├── StoreVersionError
 │   └── StoreUnusedError                  (when reading: no scheduler has used it yet)
+├── HostZoneError                         the host's time zone cannot be determined, or has no name
 ├── TraceError                            a trace is broken: malformed, cut, edited, reordered or mixed
 └── UnsupportedPlatformError
 
@@ -362,6 +363,15 @@ class StoreVersionError(StoreError):
 
 class StoreUnusedError(StoreError):
     """There is nothing to read yet: no file, or a file that no scheduler has used."""
+
+
+class HostZoneError(DulyError):
+    """The host's time zone cannot be determined, or has no name although a trace or a monitor needs one."""
+
+    def __init__(self, message: str, *, cause: BaseException | None = None) -> None:
+        known = {} if cause is None else {"cause": cause}
+        hint = "set TZ to a zone name such as Europe/Berlin, or fix the system's setting"
+        super().__init__(message, hint=hint, **known)
 
 
 class TraceError(DulyError):

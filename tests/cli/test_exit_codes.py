@@ -1,6 +1,7 @@
 """docs/reference/exit-codes.md is what the commands exit with: every code of every command, produced by running it."""
 
 import asyncio
+import shlex
 import shutil
 import signal
 import subprocess
@@ -163,7 +164,7 @@ def test_a_command_exits_with_the_documented_code(name: str, expected: int, stag
 
 def test_wrong_usage_of_any_command_is_2(capsys: pytest.CaptureFixture[str]) -> None:
     """The section about every command."""
-    assert documented("Every command") == {2, 70, 130}
+    assert documented("Every command") == {2, 8, 70, 74, 130, 141}
     for command in COMMANDS:
         with pytest.raises(SystemExit) as ended:
             main([command, "--nonsense"])
@@ -178,6 +179,83 @@ def test_a_defect_is_70(stage: Path) -> None:
     )
     assert done.returncode == Exit.DEFECT
     assert "AssertionError: a defect" in done.stderr
+
+
+def test_an_unknown_zone_is_8(stage: Path) -> None:
+    """`TZ=CET-1CEST` is legal POSIX, but not the name of a zone."""
+    write_target(stage, KEPT)
+    for command in (
+        ["run", "tasks.py", "--store", "zone.db"],
+        ["plan", "tasks.py", "--store", "state.db"],
+        ["status", "--store", "state.db"],
+        ["next", "0 3 * * *"],
+    ):
+        done = duly(*command, folder=stage, TZ="CET-1CEST")
+        assert (done.code, done.out) == (Exit.ZONE, ""), done
+        (error, hint) = done.err.splitlines()
+        assert error.startswith("error: The host's time zone cannot be determined: ")
+        assert "CET-1CEST" in error
+        assert hint == "hint: set TZ to a zone name such as Europe/Berlin, or fix the system's setting"
+
+
+def test_a_full_disk_is_74(stage: Path) -> None:
+    """Output that fits into a buffer, and output that does not; of any command, in text and in JSON."""
+    for arguments in (
+        "status --store state.db",
+        "status --store state.db --json",
+        "next '* * * * *' -n 10000",
+        "next '* * * * *' -n 10000 --json",
+        "check '* * * * *'",
+        "verify state.db",
+        "trace export state.db",
+        "simulate tasks.py --from 2024-05-01 --to 2024-05-02",
+        "plan tasks.py --store state.db",
+        "import crontab crontab",
+        "run --help",
+        "--version",
+    ):
+        done = _in_a_shell(f"{arguments} > /dev/full", stage)
+        assert done.returncode == Exit.OUTPUT, (arguments, done)
+        assert done.stderr == (
+            "error: standard output cannot be written: no space left on device\nhint: make room, or write elsewhere\n"
+        )
+
+
+def test_a_reader_that_has_enough_is_141(stage: Path) -> None:
+    """As a shell has it, and without a message; 1 would mean that a property is violated."""
+    for arguments in ("next '* * * * *' -n 10000", "next '* * * * *' -n 10000 --json", "verify -v state.db"):
+        done = _in_a_shell(f"{arguments} | true; echo ${{PIPESTATUS[0]}}", stage)
+        assert (done.stdout, done.stderr) == (f"{Exit.READER_GONE}\n", ""), (arguments, done)
+
+
+def test_a_closed_output_is_discarded_and_the_code_is_the_answer(stage: Path) -> None:
+    """Standard streams that the caller has closed, in any combination."""
+    for closed in (">&-", "<&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"):
+        for arguments, answer in (
+            ("check '0 3 * * *'", 0),
+            ("check '0 25 * * *'", 1),
+            ("status --store empty.db --json", 0),
+            ("status --store missing.db", 4),
+            ("verify -", 7),
+            ("--help", 0),
+        ):
+            done = _in_a_shell(f"{arguments} {closed} < /dev/null" if "<" not in closed else arguments + closed, stage)
+            assert done.returncode == answer, (arguments, closed, done)
+            assert "Traceback" not in done.stderr
+
+
+def _in_a_shell(arguments: str, folder: Path) -> "subprocess.CompletedProcess[str]":
+    """Run `duly` with the redirections of a shell."""
+    return subprocess.run(
+        ["bash", "-c", f"{shlex.quote(sys.executable)} -m duly {arguments}"],
+        cwd=folder,
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
+    )
 
 
 def test_ctrl_c_is_130(stage: Path) -> None:

@@ -562,4 +562,4 @@ def test_the_example_unit_calls_a_program_that_exists(tmp_path: Path) -> None:
     assert options
     assert set(options) <= known
     codes = next(line for line in unit.splitlines() if line.startswith("RestartPreventExitStatus="))
-    assert {int(code) for code in codes.partition("=")[2].split()} == {Exit.USAGE, Exit.TARGET}
+    assert {int(code) for code in codes.partition("=")[2].split()} == {Exit.USAGE, Exit.TARGET, Exit.ZONE}

@@ -6,8 +6,6 @@ Completion of commands, options, values, tasks and zones, for bash (zsh and fish
 """
 
 import importlib
-import io
-import os
 import sys
 import traceback
 from collections.abc import Sequence
@@ -16,7 +14,8 @@ from typing import Any, Final
 
 import click
 
-from duly.cli.output import Exit, Failure, failure_of, show_failure
+from duly.cli import streams
+from duly.cli.output import Exit, Failure, failure_of, reason_of, show_failure
 from duly.errors import DulyError
 from duly.text import meant
 
@@ -98,17 +97,20 @@ def duly(ctx: click.Context) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit."""
-    for stream in (sys.stdout, sys.stderr):
-        # Names and error texts come from elsewhere: a letter that the terminal cannot show must not raise.
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
+    streams.prepare()
     try:
         code = _run(arguments)
         sys.stdout.flush()
-    except BrokenPipeError:
-        # The reader of the output is gone, as `head` is after ten lines; the rest of the buffer must not raise at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = Exit.NO
+    except streams.ReaderGoneError:
+        # The reader of the output has enough, as `head` has after ten lines. What a shell reports of a program that the
+        # signal SIGPIPE ends, and neither 0 nor 1: the answer may not have been reached.
+        streams.discard_output()
+        code = Exit.READER_GONE
+    except streams.OutputError as fault:
+        streams.discard_output()
+        failure = Failure(f"standard output cannot be written: {reason_of(fault)}", "make room, or write elsewhere")
+        show_failure(failure)
+        code = Exit.OUTPUT
     sys.exit(code)
 
 
@@ -139,7 +141,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         return Exit.USAGE
     except (click.Abort, KeyboardInterrupt):
         return Exit.INTERRUPTED
-    except BrokenPipeError:
+    except streams.OutputError:
         raise
     except Exception:
         traceback.print_exc()

@@ -13,8 +13,11 @@ Results go to standard output: for people as text, coloured only on a terminal a
 | 5    | LOCKED      | another scheduler holds the store                                                         |
 | 6    | ABANDONED   | `run` got a second signal to stop: running callbacks were abandoned, as interrupted runs   |
 | 7    | TRACE       | there is no trace to judge, or it is not whole: malformed, cut, edited, reordered, mixed   |
+| 8    | ZONE        | the host's time zone cannot be determined                                                 |
 | 70   | DEFECT      | a defect of duly itself; the traceback shows where                                        |
+| 74   | OUTPUT      | standard output cannot be written, for example because the disk is full                   |
 | 130  | INTERRUPTED | Ctrl-C, in any command but `run`, where it means a graceful stop                          |
+| 141  | READER_GONE | the reader of standard output has closed it, as `head` does when it has enough            |
 """
 
 import contextlib
@@ -36,6 +39,7 @@ from rich.text import Text
 from duly.errors import (
     CronError,
     DulyError,
+    HostZoneError,
     LifecycleError,
     RegistrationError,
     StoreError,
@@ -68,8 +72,11 @@ class Exit(IntEnum):
     LOCKED = 5
     ABANDONED = 6
     TRACE = 7
+    ZONE = 8
     DEFECT = 70
+    OUTPUT = 74
     INTERRUPTED = 130
+    READER_GONE = 141
 
 
 class Failure(Exception):  # noqa: N818  # not a defect: the command could not do what was asked
@@ -109,6 +116,8 @@ def _code_of(error: DulyError) -> Exit:
         return Exit.TARGET
     if isinstance(error, TraceError):
         return Exit.TRACE
+    if isinstance(error, HostZoneError):
+        return Exit.ZONE
     return Exit.NO
 
 

@@ -17,7 +17,7 @@ from duly.core.steps import Steps
 from duly.core.task import AwaitingRun, End, Interrupted, Running, Task, Withdrawn
 from duly.engine import announce
 from duly.engine.setup import Setup
-from duly.errors import DulyError
+from duly.errors import DulyError, HostZoneError
 from duly.formal.trace import (
     IE,
     IS,
@@ -197,10 +197,8 @@ def registers_of(
     try:
         zone_named(name)
     except ValueError as cause:
-        raise DulyError(
-            f"A trace or a monitor needs a zone with a name, and the host's is {name!r}",
-            hint="set TZ to a zone name such as Europe/Berlin",
-            cause=cause,
+        raise HostZoneError(
+            f"A trace or a monitor needs a zone with a name, and the host's is {name!r}", cause=cause
         ) from cause
     runs_on = dict(zip(registrations.names, registrations.runs_on, strict=True))
     rows = [

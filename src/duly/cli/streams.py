@@ -1,0 +1,83 @@
+"""The three standard streams: open whatever the caller closed, and with errors that say which stream failed."""
+
+import io
+import os
+import sys
+from collections.abc import Callable
+from typing import Final, TextIO
+
+STANDARD_OUTPUT: Final = 1
+
+
+class OutputError(OSError):
+    """Standard output takes nothing more: the disk it leads to is full, or fails."""
+
+
+class ReaderGoneError(OutputError):
+    """Nobody reads standard output any more. It has no `errno`: click would exit with 1 if it saw EPIPE."""
+
+
+class _Output(io.FileIO):
+    """Standard output, whose errors cannot be taken for those of another file."""
+
+    def write(self, data: object) -> int:
+        try:
+            return super().write(data)  # type: ignore[arg-type]
+        except BrokenPipeError as fault:
+            raise ReaderGoneError from fault
+        except OSError as fault:
+            raise OutputError(fault.errno, fault.strerror) from fault
+
+
+class _Errors(io.FileIO):
+    """Standard error, which drops what it cannot write: there is no place left to say so, and the exit code remains."""
+
+    def write(self, data: object) -> int:
+        try:
+            return super().write(data)  # type: ignore[arg-type]
+        except OSError:
+            return memoryview(data).nbytes  # type: ignore[arg-type]
+
+
+def prepare() -> None:
+    """Open the streams that the caller closed as /dev/null is, and let those of a terminal show any letter.
+
+    An open file must never get the number of a standard stream: what is printed would be written into it.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free, which is this one
+    if sys.stdin is None:
+        sys.stdin = io.TextIOWrapper(io.BufferedReader(io.FileIO(0, closefd=False)))
+    sys.stdout = _stream(sys.stdout, 1, _Output)
+    sys.stderr = _stream(sys.stderr, 2, _Errors)
+
+
+def _stream(given: TextIO | None, number: int, kind: Callable[..., io.FileIO]) -> TextIO:
+    """A stream like the one that Python has made, if that is a standard stream at all."""
+    if given is not None and (not isinstance(given, io.TextIOWrapper) or _number_of(given) != number):
+        return given
+    raw = kind(number, "w", closefd=False)
+    unbuffered = given is not None and given.write_through
+    return io.TextIOWrapper(
+        raw if unbuffered else io.BufferedWriter(raw),
+        encoding=None if given is None else given.encoding,
+        # Names and error texts come from elsewhere: a letter that the terminal cannot show must not raise.
+        errors="backslashreplace",
+        line_buffering=number == 2 or raw.isatty(),
+        write_through=unbuffered,
+    )
+
+
+def _number_of(stream: TextIO) -> int | None:
+    try:
+        return stream.fileno()
+    except OSError:  # a stream in memory, as in a test
+        return None
+
+
+def discard_output() -> None:
+    """From here on, standard output leads nowhere: what is left in a buffer would raise again at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), STANDARD_OUTPUT)
