@@ -51,6 +51,10 @@ registrations = [
     ("report", "30 2 * * *", nothing, timedelta(minutes=5)),
 ]
 """
+_SURPRISING = """from datetime import timedelta
+
+registrations = [("friday", "0 0 13 * 5", print, timedelta(minutes=10))]
+"""
 _CRONTAB = "*/15 * * * * /usr/local/bin/poll --fast\n@reboot /usr/local/bin/warm-up\n"
 
 COMMANDS: dict[str, list[str]] = {
@@ -70,7 +74,7 @@ COMMANDS: dict[str, list[str]] = {
         "next '30 2 * * *' -n 2 --from 2027-03-27 --tz Europe/Berlin",
         "next tasks.py -n 2 --from 2027-10-30 --tz Europe/Berlin --merged",
     ],
-    "check": ["check '30 2 13 * 5' '*/15 * * * mon' '0 25 * * *' '0 0 L * *'", "check '@daily x'"],
+    "check": ["check surprising.py '30 2 13 * 5' '*/15 * * * mon' '0 25 * * *' '0 0 L * *'", "check '@daily x'"],
     "explain": [
         "explain backup --at 2025-10-24T02:30 --store state.db",
         "explain backup --at 2025-10-26T02:35 --store state.db",
@@ -145,6 +149,7 @@ def stage() -> "tempfile.TemporaryDirectory[str]":
     folder = tempfile.TemporaryDirectory(prefix="duly-json-")
     path = Path(folder.name)
     (path / "tasks.py").write_text(_DECLARED)
+    (path / "surprising.py").write_text(_SURPRISING)
     (path / "crontab.txt").write_text(_CRONTAB)
     shutil.copytree(ROOT / "examples" / "traces", path / "traces")
     lines = (path / "traces" / "late-run-dropped.jsonl").read_text().splitlines()

@@ -103,7 +103,7 @@ def test_without_a_command_there_is_help_and_a_usage_code(tmp_path: Path) -> Non
         (["status"], "Missing option '--store'"),
         (["trace"], "Missing command"),
         (["import"], "Missing command"),
-        (["history", "a", "b", "--store", "x"], "Got unexpected extra argument"),
+        (["status", "a", "--store", "x"], "Got unexpected extra argument"),
     ],
 )
 def test_wrong_usage_is_one_message_with_a_hint(arguments: list[str], message: str, tmp_path: Path) -> None:

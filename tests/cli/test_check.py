@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.cli.program import Terminal, duly
+from tests.cli.program import Terminal, duly, write_target
 
 
 def test_valid_expressions_are_told_in_words(tmp_path: Path) -> None:
@@ -50,6 +50,31 @@ def test_an_expression_that_the_shell_took_apart_is_recognised(tmp_path: Path) -
     done = duly("check", "0", "2", "1", "*", "5", folder=tmp_path)
     assert (done.code, done.out) == (2, "")
     assert "quote it: duly check '0 2 1 * 5'" in done.err
+
+
+def test_a_target_is_checked_without_a_store(tmp_path: Path) -> None:
+    """All that a scheduler would refuse is reported, with the exit code of a TARGET; what may surprise is noted."""
+    write_target(
+        tmp_path,
+        '[("a", "0 1 * * *", quick, timedelta(1)), ("b", "0 1 * * *", quick, timedelta(1)), '
+        '("c", "0 0 13 * 5", quick, timedelta(1))]',
+    )
+    done = duly("check", "tasks.py", "0 0 * * *", folder=tmp_path)
+    assert done.code == 0
+    assert done.out.splitlines()[:2] == ["✓ tasks.py", "  3 tasks, 2 expressions"]
+    assert "  note: c, 0 0 13 * 5: both day fields are restricted" in done.out
+    assert "✓ 0 0 * * *" in done.out
+    [target] = duly("check", "tasks.py", "--json", folder=tmp_path).json["targets"]
+    assert (target["target"], target["tasks"], target["expressions"]) == ("tasks.py", 3, 2)
+    assert [each["task"] for each in target["warnings"]] == ["c"]
+    write_target(tmp_path, '[("a", "*/5 * * * *", quick, timedelta(1))]')
+    wrong = duly("check", "tasks.py", folder=tmp_path)
+    assert (wrong.code, wrong.out) == (3, "")
+    assert "tasks.py: registration 0 (a): " in wrong.err
+    missing = duly("check", "task.py", folder=tmp_path)
+    assert (missing.code, missing.out) == (3, "")
+    assert "did you mean tasks.py?" in missing.err
+    assert [each.name for each in tmp_path.iterdir()] == ["tasks.py"]
 
 
 def test_colour_only_on_a_terminal_and_never_with_no_color(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from duly import parse_cron
 from duly.core.moments import Instant, as_datetime, instant_of
 from duly.insight.evidence import evidence_of
-from duly.insight.explanation import Answer, explanation_of
+from duly.insight.explanation import Answer, explanation_of, minute_to_explain
 from duly.stores import View
 from duly.testing import SimulatedHost
 from tests.cli.program import duly, fingerprint
@@ -131,6 +131,24 @@ def test_for_people(story: Path) -> None:
     ]
 
 
+def test_without_a_time_the_latest_due_minute_is_explained(story: Path) -> None:
+    """Of a task that is still declared, the latest up to now; of one that is not, the latest while it was."""
+
+    def minutes(view: View) -> list[datetime]:
+        declarations = view.declarations("hourly")
+        withdrawn = declarations[-1]._replace(retired_at=at("2024-04-01T12:30"))
+        fresh = declarations[-1]._replace(known_since=at("2024-04-01T12:30"))
+        return [
+            minute_to_explain(declarations, at("2024-04-02T09:59"), BERLIN),
+            minute_to_explain([withdrawn], at("2024-04-02T09:59"), BERLIN),
+            minute_to_explain([fresh], at("2024-04-01T12:45:10"), BERLIN),
+        ]
+
+    assert [f"{each:%d. %H:%M}" for each in read(story, minutes)] == ["02. 09:00", "01. 12:00", "01. 12:45"]
+    done = duly("explain", "hourly", "--store", story, "--json", folder=story.parent)
+    assert (done.code, done.json["at"][14:16]) == (0, "00")
+
+
 def test_a_short_history_says_that_it_no_longer_reaches_back(tmp_path: Path) -> None:
     """It says when the history no longer reaches back."""
     store = tmp_path / "state.db"
@@ -145,7 +163,6 @@ def test_a_short_history_says_that_it_no_longer_reaches_back(tmp_path: Path) -> 
     [
         (["bakup", "--at", "now"], 2, "did you mean backup?"),
         (["backup", "--at", "noon"], 2, "--at: 'noon' is not a moment"),
-        (["backup"], 2, "--at"),
     ],
 )
 def test_wrong_usage(story: Path, arguments: list[str], code: int, message: str) -> None:

@@ -126,9 +126,32 @@ def test_a_run_under_way_and_an_interrupted_one_are_told(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
+    ("asked", "shown"),
+    [
+        (["grows", "gone"], {"grows", "gone"}),
+        (["g*"], {"grows", "gone"}),
+        (["fails", "go??"], {"fails", "gone"}),
+        (["[fg]*", "grows"], {"fails", "grows", "gone"}),
+        (["grows", "grows"], {"grows"}),
+    ],
+)
+def test_several_names_and_patterns_are_joined(asked: list[str], shown: set[str], folder: Path) -> None:
+    """Orphaned tasks are found as well; each row names its task, and each task has its line of durations."""
+    told = duly("history", *asked, "--store", "state.db", "--limit", "0", "--json", folder=folder).json
+    everything = duly("history", "--store", "state.db", "--limit", "0", "--json", folder=folder).json["runs"]
+    assert told["runs"] == [run for run in everything if run["task"] in shown]
+    assert told["matching"] == len(told["runs"])
+    lines = duly("history", *asked, "--store", "state.db", folder=folder).out.splitlines()
+    compared = lines[lines.index("") + 1 :]
+    assert {line.split()[0] for line in compared} == shown
+
+
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["grow"], "did you mean grows?"),
+        (["grows", "fail"], "did you mean fails?"),
+        (["x*"], "no task matches 'x*'"),
         (["nothing-like-it"], "the store has fails, gone, grows"),
         (["--since", "yesterday"], "'yesterday' is not a moment such as"),
         (["--outcome", "late"], "'late' is not one of"),

@@ -59,7 +59,7 @@ def test_an_expression_at_the_command_line(tmp_path: Path) -> None:
 
 
 def test_a_target_task_by_task_and_merged(tmp_path: Path) -> None:
-    """EXPR_OR_TARGET."""
+    """TARGET instead of EXPR."""
     registrations = '[("a", "0 1 * * *", quick, timedelta(1)), ("b", "0 2 * * *", quick, timedelta(1))]'
     target = write_target(tmp_path, registrations)
     done = duly(
@@ -86,6 +86,9 @@ def test_a_target_task_by_task_and_merged(tmp_path: Path) -> None:
         (["0 0 * * *", "--from", "yesterday"], 2, "--from: 'yesterday' is not a moment"),
         (["0 0 * * *", "-n", "0"], 2, "-n"),
         (["missing.py"], 3, "no such file: missing.py"),
+        (["0", "0", "*", "*", "*"], 2, "quote it: duly next '0 0 * * *'"),
+        (["0", "0", *"abcdefgh"], 2, "the shell replaces * with the names of files"),
+        (["0 0 * * *", "0 1 * * *"], 2, "got 2 arguments, and takes one EXPR or TARGET"),
     ],
 )
 def test_wrong_usage_gives_one_message_and_a_documented_code(

@@ -1,5 +1,6 @@
 """What a reader answers: tasks by name and phase, runs by filter, names, and how much work that is."""
 
+import fnmatch
 import random
 import sqlite3
 import statistics
@@ -162,6 +163,10 @@ def test_runs_are_those_of_history_and_those_under_way_once(history: Path) -> No
         RunFilter(since=Instant(AT - 700 * SECOND), until=Instant(AT - 650 * SECOND)),
         RunFilter(task="c", since=Instant(AT - 800 * SECOND), outcomes=("success",)),
         RunFilter(task="nothing of that name"),
+        RunFilter(names=("a", "gone", "nothing of that name")),
+        RunFilter(patterns=("[bc]", "go*")),
+        RunFilter(names=("e",), patterns=("?",), outcomes=("failure",)),
+        RunFilter(patterns=("nothing*",)),
     ],
     ids=str,
 )
@@ -171,6 +176,11 @@ def test_filters_and_limits_are_those_of_the_list(history: Path, which: RunFilte
         run
         for run in everything(history)
         if (which.task is None or run.task == which.task)
+        and (
+            not (which.names or which.patterns)
+            or run.task in which.names
+            or any(fnmatch.fnmatchcase(run.task, pattern) for pattern in which.patterns)
+        )
         and (which.since is None or run.started_at >= which.since)
         and (which.until is None or run.started_at < which.until)
         and (not which.outcomes or run.outcome in which.outcomes)

@@ -8,7 +8,7 @@ between a sign of life and the next arrival.
 import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from enum import Enum
 from typing import Any, Final
 
@@ -73,6 +73,17 @@ def explanation_of(evidence: Evidence, asked: datetime) -> Explanation:
     InvalidCronExpressionError if the expression of a declaration cannot be read.
     """
     return _Question(evidence, asked).explanation()
+
+
+def minute_to_explain(declarations: Sequence[Declaration], now: Instant, zone: tzinfo) -> datetime:
+    """The minute that is meant if none is named: the latest that was due while the latest declaration was in force.
+
+    If none was, the minute of `now`. Raises InvalidCronExpressionError.
+    """
+    latest = declarations[-1]
+    known, until = minute_of(latest.known_since, zone), minute_of(Instant(min(latest.retired_at or now, now)), zone)
+    due = latest_due(parse_cron(latest.expression), until, zone)
+    return as_datetime(begin(minute_of(now, zone) if due is None or due < known else due), zone)
 
 
 class _Question:

@@ -290,6 +290,12 @@ class RunFilter:
     outcomes: Collection[str] = ()
     """None named: whatever the outcome."""
 
+    names: tuple[str, ...] = ()
+    """Of one of these tasks, or of one that a pattern matches; neither named: of any task."""
+
+    patterns: tuple[str, ...] = ()
+    """Patterns of names as in a shell: `*`, `?`, `[abc]`."""
+
 
 @dataclass(frozen=True, slots=True)
 class TaskRuns:
@@ -380,6 +386,10 @@ class View(Protocol):
 
     def names_before(self, name: str, *, limit: int) -> Sequence[str]:
         """The last names before one, nearest first."""
+        ...
+
+    def has_name_like(self, pattern: str) -> bool:
+        """Whether a pattern, as in a shell, matches a name that `names` would hand out."""
         ...
 
     def count_names(self) -> int:

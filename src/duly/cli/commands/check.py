@@ -1,46 +1,101 @@
 """`duly check`: whether texts are POSIX cron, what they say, and what to write instead."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC
+from typing import Final
 
 import click
 from rich.text import Text
 
 from duly.cli.caret import pointed_at
-from duly.cli.output import Exit, fail, json_option, print_json, say
+from duly.cli.completion import complete_target
+from duly.cli.output import Exit, json_option, print_json, say
+from duly.cli.quoting import refuse_unquoted
+from duly.cli.target import TARGET_HELP, load_now, looks_like_target
 from duly.insight.cron_check import CronCheck, examine
+from duly.insight.cron_words import shortened
 from duly.insight.json_form import json_form
+from duly.insight.words import counted
 from duly.text import plain
 
+_EPILOG: Final = "Exit code 0 if all are valid, 1 if an expression is not, 3 if a TARGET cannot be loaded or is wrong."
+_WARNINGS_MAX: Final = 20
 
-@click.command(epilog="Exit code 0 if all are valid, 1 if any is not.")
-@click.argument("expressions", metavar="EXPR...", nargs=-1, required=True)
+
+@click.command(epilog=f"TARGET is {TARGET_HELP}. {_EPILOG}")
+@click.argument("arguments", metavar="EXPR|TARGET...", nargs=-1, required=True, shell_complete=complete_target)
 @json_option
-def check(expressions: tuple[str, ...], as_json: bool) -> int:
-    """Check cron expressions, and show each one in words.
+def check(arguments: tuple[str, ...], as_json: bool) -> int:
+    """Check cron expressions in words, or all tasks of a TARGET.
 
     An expression is one argument: quote it. For texts in other dialects of cron (steps, names, macros, Quartz), the
-    POSIX equivalent is shown, or the reason why there is none.
+    POSIX equivalent is shown, or the reason why there is none. A TARGET is imported, and everything that a scheduler
+    would refuse is reported; no store is needed.
 
     \b
     Example:
       duly check '30 2 * * 1-5' '*/15 * * * *'
+      duly check tasks.py
     """
-    if len(expressions) >= 5 and not any(" " in each or "\t" in each for each in expressions):
-        quoted = plain(" ".join(expressions[:12]))
-        if len(expressions) <= 7:
-            fail(f"got {len(expressions)} arguments that each look like one field", f"quote it: duly check '{quoted}'")
-        fail(
-            f"got {len(expressions)} arguments, none with five fields",
-            "quote each expression: the shell replaces * with the names of files",
-        )
-    checks = [examine(each) for each in expressions]
+    if not all(map(looks_like_target, arguments)):
+        refuse_unquoted("check", arguments)
+    targets = [_check_target(each) for each in arguments if looks_like_target(each)]
+    checks = [examine(each) for each in arguments if not looks_like_target(each)]
     valid = all(each.valid for each in checks)
     if as_json:
-        print_json("check", {"valid": valid, "expressions": [json_form(each, UTC) for each in checks]})
+        forms = [json_form(each, UTC) for each in checks]
+        print_json(
+            "check", {"valid": valid, "expressions": forms, "targets": [json_form(each, UTC) for each in targets]}
+        )
     else:
+        for target in targets:
+            _show_target(target)
         for each in checks:
             _show(each)
     return Exit.OK if valid else Exit.NO
+
+
+@dataclass(frozen=True, slots=True)
+class TaskWarning:
+    """What may surprise about the expression of a task."""
+
+    task: str
+    expression: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class TargetCheck:
+    """A target whose registrations are all valid; others end the command."""
+
+    target: str
+    tasks: int
+    expressions: int
+    """How many different ones there are."""
+
+    warnings: Sequence[TaskWarning]
+
+
+def _check_target(text: str) -> TargetCheck:
+    registrations = load_now(text).registrations
+    first = {each.expression: each.name for each in reversed(registrations)}
+    warnings = [
+        TaskWarning(name, expression.text, warning)
+        for expression, name in reversed(first.items())
+        for warning in examine(expression.text).warnings
+    ]
+    return TargetCheck(text, len(registrations), len(first), warnings)
+
+
+def _show_target(checked: TargetCheck) -> None:
+    say(Text.assemble(("✓ ", "green"), (plain(checked.target), "bold")))
+    say(f"  {counted(checked.tasks, 'task')}, {counted(checked.expressions, 'expression')}")
+    for warning in checked.warnings[:_WARNINGS_MAX]:
+        about = f"{plain(warning.task)}, {shortened(warning.expression)}"
+        say(Text.assemble(("  note: ", "yellow"), f"{about}: {warning.text}"))
+    if (more := len(checked.warnings) - _WARNINGS_MAX) > 0:
+        say(f"  … and {counted(more, 'more note')} (--json has all)", style="dim")
 
 
 def _show(check: CronCheck) -> None:

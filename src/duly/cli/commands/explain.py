@@ -6,14 +6,14 @@ import click
 from rich.text import Text
 
 from duly.cli.completion import complete_task, complete_zone
-from duly.cli.output import Exit, fail, json_option, note, print_json, say
+from duly.cli.output import Exit, Failure, fail, json_option, note, print_json, say
 from duly.cli.store import reader_of, store_option, unknown_task
 from duly.cli.time_text import MOMENT_FORMS, host_zone, parse_moment, zone_named
 from duly.core.moments import instant_of, zone_name
 from duly.core.zones import is_zone
 from duly.errors import InvalidCronExpressionError
 from duly.insight.evidence import evidence_of
-from duly.insight.explanation import Answer, Explanation, explanation_of
+from duly.insight.explanation import Answer, Explanation, explanation_of, minute_to_explain
 from duly.insight.json_form import json_form
 from duly.insight.zone import zone_in_use
 from duly.stores import View
@@ -31,7 +31,12 @@ _STYLES = {
 
 @click.command()
 @click.argument("task", shell_complete=complete_task)
-@click.option("--at", "at", metavar="TIME", required=True, help=f"Explain this minute: {MOMENT_FORMS}.")
+@click.option(
+    "--at",
+    "at",
+    metavar="TIME",
+    help=f"Explain this minute: {MOMENT_FORMS}; the default is the latest at which the task was due.",
+)
 @click.option(
     "--tz",
     metavar="ZONE",
@@ -40,11 +45,12 @@ _STYLES = {
 )
 @store_option
 @json_option
-def explain(task: str, at: str, tz: str | None, store: Path, as_json: bool) -> int:
+def explain(task: str, at: str | None, tz: str | None, store: Path, as_json: bool) -> int:
     """Explain why a task ran, did not run, or ran late.
 
     \b
     Example:
+      duly explain backup --store state.db
       duly explain backup --at 2024-03-31T02:30 --store state.db
     """
     explanation, zone_of_store = reader_of(store).read(lambda view: _explain(view, task, at, tz))
@@ -59,21 +65,30 @@ def explain(task: str, at: str, tz: str | None, store: Path, as_json: bool) -> i
     return Exit.OK
 
 
-def _explain(view: View, task: str, at: str, tz: str | None) -> tuple[Explanation, str]:
+def _explain(view: View, task: str, at: str | None, tz: str | None) -> tuple[Explanation, str]:
     """The explanation, and the name of the zone in which the store is used."""
     snapshot = view.snapshot()
     used = zone_in_use(snapshot.zone, host_zone())
     zone = used if tz is None else zone_named(tz)
-    if not view.declarations(task):
+    if not (declarations := view.declarations(task)):
         raise unknown_task(view, task)
     try:
-        asked = parse_moment(at, zone, snapshot.at)
+        if at is None:
+            asked = minute_to_explain(declarations, snapshot.at, zone)
+        else:
+            asked = parse_moment(at, zone, snapshot.at)
     except (ValueError, OverflowError) as fault:
         fail(f"--at: {fault}")
+    except InvalidCronExpressionError as fault:
+        raise _unreadable(task, fault) from fault
     try:
         return explanation_of(evidence_of(view, task, instant_of(asked), zone), asked), zone_name(used)
     except InvalidCronExpressionError as fault:
-        fail(f"the store holds a declaration of {plain(task)} that cannot be read: {fault}", None, Exit.STORE)
+        raise _unreadable(task, fault) from fault
+
+
+def _unreadable(task: str, fault: InvalidCronExpressionError) -> Failure:
+    return Failure(f"the store holds a declaration of {plain(task)} that cannot be read: {fault}", None, Exit.STORE)
 
 
 # --- for people ------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import tzinfo
 from pathlib import Path
 from typing import Final
@@ -10,7 +11,7 @@ import click
 from rich.text import Text
 
 from duly.cli.completion import complete_task
-from duly.cli.output import Exit, first_line, json_option, json_text, note, say, show, spooled
+from duly.cli.output import Exit, Failure, first_line, json_option, json_text, note, say, show, spooled
 from duly.cli.store import reader_of, store_option, unknown_task
 from duly.cli.tables import Cell, LongTable, table
 from duly.cli.time_text import host_zone, moment_argument
@@ -18,7 +19,7 @@ from duly.core.moments import MICROSECONDS, Instant
 from duly.insight.history import Comparison, History, compare, history_of, runs_of
 from duly.insight.json_form import json_form
 from duly.insight.run import RunReport
-from duly.insight.words import between, clock_time, stretch
+from duly.insight.words import between, clock_time, names, stretch
 from duly.insight.zone import zone_in_use
 from duly.stores import View
 from duly.stores.port import RunFilter, TaskRuns
@@ -34,7 +35,7 @@ _ROWS_IN_MEMORY: Final = 1_000
 
 
 @click.command()
-@click.argument("task", required=False, shell_complete=complete_task)
+@click.argument("tasks", nargs=-1, metavar="[TASK]...", shell_complete=complete_task)
 @store_option
 @click.option(
     "--since",
@@ -60,7 +61,7 @@ _ROWS_IN_MEMORY: Final = 1_000
 )
 @json_option
 def history(
-    task: str | None,
+    tasks: tuple[str, ...],
     store: Path,
     since: Instant | None,
     until: Instant | None,
@@ -68,35 +69,56 @@ def history(
     limit: int,
     as_json: bool,
 ) -> int:
-    """Show the runs of TASK, or of all tasks, the latest last.
+    """Show the runs of some tasks, or of all, the latest last.
 
-    Tasks that are no longer declared are found as well, as long as the history reaches back. Times without an offset
-    are in the host's zone.
+    TASK is a name, or a quoted pattern such as 'backup-*'; several are joined. Tasks that are no longer declared are
+    found as well, as long as the history reaches back. Times without an offset are in the host's zone.
 
     \b
     Example:
       duly history backup --store state.db --since 2d
+      duly history 'sync-*' report --store state.db
       duly history --store state.db --outcome failure --limit 0
     """
-    which = RunFilter(task, since, until, outcomes)
-    (_print_document if as_json else _show)(store, which, limit or None)
+    asked = _Asked(tasks, RunFilter(None, since, until, outcomes))
+    (_print_document if as_json else _show)(store, asked, limit or None)
     return Exit.OK
 
 
-def _opened(view: View, which: RunFilter) -> tzinfo:
-    """The zone that the store is used in; raises if it has no task of that name."""
-    if which.task is not None and not view.declarations(which.task):
-        raise unknown_task(view, which.task)
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What was asked for: names or patterns of tasks, and which of their runs."""
+
+    tasks: tuple[str, ...]
+    which: RunFilter
+
+    def in_view(self, view: View) -> RunFilter:
+        """The filter for a store; raises if a name or pattern fits none of its tasks."""
+        exact, patterns = list[str](), list[str]()
+        for task in dict.fromkeys(self.tasks):
+            # A name may contain what looks like a pattern.
+            is_name = bool(view.declarations(task))
+            if not is_name and not any(letter in task for letter in "*?["):
+                raise unknown_task(view, task)
+            if not is_name and not view.has_name_like(task):
+                raise Failure(f"no task matches {plain(task)!r}", "* stands for any letters, ? for one", Exit.USAGE)
+            (exact if is_name else patterns).append(task)
+        if len(exact) == 1 and not patterns:
+            return replace(self.which, task=exact[0])
+        return replace(self.which, names=tuple(exact), patterns=tuple(patterns))
+
+
+def _zone_of(view: View) -> tzinfo:
     return zone_in_use(view.snapshot().zone, host_zone())
 
 
 # --- for people ------------------------------------------------------------------------------------------------------
 
 
-def _show(store: Path, which: RunFilter, limit: int | None) -> None:
-    zone, history, runs, comparison = reader_of(store).read(lambda view: _look(view, which, limit))
+def _show(store: Path, asked: _Asked, limit: int | None) -> None:
+    which, zone, history, runs, comparison = reader_of(store).read(lambda view: _look(view, asked.in_view(view), limit))
     if not history.matching:
-        note(_why_nothing(history, which.task, zone))
+        note(_why_nothing(history, asked.tasks, zone))
         return
     if isinstance(runs, LongTable):
         runs.print()
@@ -110,24 +132,24 @@ def _show(store: Path, which: RunFilter, limit: int | None) -> None:
 
 def _look(
     view: View, which: RunFilter, limit: int | None
-) -> tuple[tzinfo, History, Sequence[RunReport] | LongTable, Comparison]:
-    zone = _opened(view, which)
+) -> tuple[RunFilter, tzinfo, History, Sequence[RunReport] | LongTable, Comparison]:
+    zone = _zone_of(view)
     history = history_of(view, which)
     runs = runs_of(view, which, limit)
     if min(history.matching, limit or history.matching) <= _ROWS_IN_MEMORY:
-        return zone, history, list(runs), compare(view, which)
+        return which, zone, history, list(runs), compare(view, which)
     named = which.task is None
     many = LongTable(_headings(named=named), right=_RIGHT, spare=_SPARE, remark="error")
     for run in runs:
         many.add(_row(run, history.at, zone, named=named))
-    return zone, history, many, compare(view, which)
+    return which, zone, history, many, compare(view, which)
 
 
-def _why_nothing(history: History, task: str | None, zone: tzinfo) -> str:
+def _why_nothing(history: History, tasks: Sequence[str], zone: tzinfo) -> str:
     if history.history_begins is None:
         return "nothing has run yet, or no history is kept (--history 0)"
     begins = clock_time(history.history_begins, zone, history.at)
-    which = f"runs of {plain(task)}" if task is not None else "such runs"
+    which = f"runs of {names(tasks)}" if tasks else "such runs"
     return f"no {which} on record; the history begins {begins}"
 
 
@@ -184,12 +206,12 @@ def _summary(its: TaskRuns) -> str:
 # --- for programs ----------------------------------------------------------------------------------------------------
 
 
-def _print_document(store: Path, which: RunFilter, limit: int | None) -> None:
+def _print_document(store: Path, asked: _Asked, limit: int | None) -> None:
     """Print the documented shape."""
     with spooled() as file:
 
         def question(view: View) -> None:
-            zone = _opened(view, which)
+            which, zone = asked.in_view(view), _zone_of(view)
             runs = (json_form(run, zone) for run in runs_of(view, which, limit))
             file.seek(0)
             file.truncate()

@@ -11,6 +11,7 @@ import click
 from duly.cli.caret import pointed_at
 from duly.cli.completion import complete_target, complete_zone
 from duly.cli.output import Exit, fail, json_option, print_json, say, styled
+from duly.cli.quoting import refuse_unquoted
 from duly.cli.target import TARGET_HELP, load_now, looks_like_target
 from duly.cli.time_text import existing, host_zone, now, parse_moment, zone_named
 from duly.core.cron import CronExpression
@@ -18,7 +19,7 @@ from duly.core.moments import Instant, instant_of, zone_name
 from duly.insight.coming import Calendar, Coming
 from duly.insight.cron_check import CronCheck, examine
 from duly.insight.json_form import json_form
-from duly.insight.words import ago, listed
+from duly.insight.words import ago, counted, listed
 from duly.insight.zone_changes import Leap
 from duly.text import plain
 
@@ -34,7 +35,7 @@ Tasks = Sequence[tuple[str | None, CronExpression]]
 
 
 @click.command(name="next", epilog=f"TARGET is {TARGET_HELP}.")
-@click.argument("expression_or_target", metavar="EXPR_OR_TARGET", shell_complete=complete_target)
+@click.argument("arguments", metavar="EXPR|TARGET", nargs=-1, required=True, shell_complete=complete_target)
 @click.option(
     "-n", "count", type=click.IntRange(1, 10_000), default=10, show_default=True, metavar="N", help="Show N starts."
 )
@@ -49,7 +50,7 @@ Tasks = Sequence[tuple[str | None, CronExpression]]
 )
 @click.option("--merged", is_flag=True, help="For a TARGET, show one list of all tasks instead of one for each.")
 @json_option
-def next_(expression_or_target: str, count: int, since: str, tz: str | None, merged: bool, as_json: bool) -> int:
+def next_(arguments: tuple[str, ...], count: int, since: str, tz: str | None, merged: bool, as_json: bool) -> int:
     """Show the coming starts of an expression, or of a TARGET.
 
     \b
@@ -57,6 +58,10 @@ def next_(expression_or_target: str, count: int, since: str, tz: str | None, mer
       duly next '30 2 * * 1-5' -n 3 --from 2024-03-29 --tz Europe/Berlin
       duly next tasks.py --merged
     """
+    refuse_unquoted("next", arguments)
+    if len(arguments) > 1:
+        fail(f"got {len(arguments)} arguments, and takes one EXPR or TARGET", "quote an expression")
+    (expression_or_target,) = arguments
     zone = host_zone() if tz is None else zone_named(tz)
     at = now()
     try:
@@ -127,7 +132,7 @@ class _Text:
 
     def merged(self, tasks: Tasks, calendar: Calendar, count: int) -> Iterator[str]:
         """One list of the starts of all tasks."""
-        yield styled(f"{len(tasks)} tasks, {self._circumstances}", "dim") + "\n"
+        yield styled(f"{counted(len(tasks), 'task')}, {self._circumstances}", "dim") + "\n"
         starts = calendar.merged(((task or "", expression) for task, expression in tasks), count)
         lines = [(instant_of(each.at), 1, f"{self._start(each.at)}  {plain(each.task)}") for each in starts]
         last = lines[-1][0] if lines else Instant(0)

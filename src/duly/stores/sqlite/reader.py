@@ -219,6 +219,8 @@ class SqliteView:
         self._counted: int | None = None
         self._under_way: bool | None = None
         self._generations_of: dict[str, Sequence[int]] = {}
+        self._chosen: tuple[tuple[str, ...], tuple[str, ...]] | None = None
+        """The names and patterns whose declarations are in the table `chosen`."""
         self._latest_failures: tuple[array[int], array[int]] | None = None
         (newest,) = connection.execute("SELECT max(key) FROM schedulers").fetchone()
         self._alive = {"alive": holder.alive, "newest": newest}
@@ -475,6 +477,11 @@ class SqliteView:
         )
         return [name for (name,) in rows]
 
+    def has_name_like(self, pattern: str) -> bool:
+        """Whether a pattern matches a name."""
+        found = self._connection.execute("SELECT EXISTS (SELECT 1 FROM tasks WHERE name GLOB ?)", (pattern,))
+        return bool(found.fetchone()[0])
+
     def count_names(self) -> int:
         """How many names `names` would hand out in all."""
         (gone,) = self._connection.execute(
@@ -511,7 +518,7 @@ class SqliteView:
             return (1, [found]) if found.runs else (0, [])
         first = self._first_tasks(which, limit)
         tasks = len(first) if len(first) < limit else self._count_names(which)
-        return tasks, [self._runs_of(name, replace(which, task=name), latest) for name in first]
+        return tasks, [self._runs_of(name, replace(which, task=name, names=(), patterns=()), latest) for name in first]
 
     def _first_tasks(self, which: RunFilter, limit: int) -> Sequence[str]:
         """The names of those tasks whose runs started first."""
@@ -610,6 +617,9 @@ class SqliteView:
             (under_way,) = self._connection.execute(
                 f"SELECT EXISTS (SELECT 1 FROM states WHERE generation IN ({generations}) AND run IS NOT NULL)"
             ).fetchone()
+        if which.names or which.patterns:
+            self._choose(which.names, which.patterns)
+            tests.append("generation IN (SELECT generation FROM chosen)")
         if which.since is not None:
             tests.append("started_at >= :since")
             bounds["since"] = which.since
@@ -622,6 +632,22 @@ class SqliteView:
         where = f" WHERE {' AND '.join(tests)}" if tests else ""
         tables = ["runs", "under_way"] if under_way and self._are_under_way() else ["runs"]
         return f"({' UNION ALL '.join(f'SELECT {_RUN} FROM {table}{where}' for table in tables)})", bounds
+
+    def _choose(self, names: tuple[str, ...], patterns: tuple[str, ...]) -> None:
+        """Put the declarations of these names into the table `chosen`, unless it has them already."""
+        if self._chosen == (names, patterns):
+            return
+        self._connection.execute("CREATE TEMP TABLE IF NOT EXISTS chosen (generation INTEGER PRIMARY KEY)")
+        self._connection.execute("DELETE FROM chosen")
+        self._connection.execute(
+            "INSERT OR IGNORE INTO chosen SELECT generation FROM tasks WHERE name IN (SELECT value FROM json_each(?))",
+            (json.dumps(names),),
+        )
+        for pattern in patterns:
+            self._connection.execute(
+                "INSERT OR IGNORE INTO chosen SELECT generation FROM tasks WHERE name GLOB ?", (pattern,)
+            )
+        self._chosen = names, patterns
 
     def _generations(self, name: str) -> Sequence[int]:
         if name not in self._generations_of:
