@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, timedelta
 from itertools import count
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from duly.core.changes import Batch, Ends, Starts
 from duly.core.moments import Instant, Minute
 from duly.core.registration import read_registrations
-from duly.core.resolution import resolve
+from duly.core.resolution import Resolution, resolve
 from duly.core.steps import finish
 from duly.core.task import Change, Correction, End, Grounds, Owed, Running, Start, Task, fail, grounds_for, succeed
 from duly.engine import journal as journal_module
@@ -23,11 +24,14 @@ from duly.engine.journal import Granted, Journal
 from duly.engine.options import Options
 from duly.engine.outbox import Outbox
 from duly.engine.setup import Setup
+from duly.engine.trace import Trace
 from duly.engine.traffic import Traffic
 from duly.errors import StoreError
 from duly.events import Event, StoreFault, StoreRecovered
+from duly.formal.registers import RegisterSnapshot
+from duly.formal.trace import WK
 from duly.stores import SqliteStore
-from duly.stores.port import Refusal, Replacement
+from duly.stores.port import Refusal, Replacement, TraceRows
 from duly.threads import Inline
 from tests.spec.helpers import ManualClock, history, rows, stored
 
@@ -157,6 +161,21 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
     await disk.close()
 
 
+@pytest.fixture
+async def traced(bench: Bench) -> AsyncIterator[Bench]:
+    """A journal that keeps a trace."""
+    replacement = Replacement(Resolution(Instant(bench.clock.now())), None, "UTC", Instant(bench.clock.now()))
+    registers = RegisterSnapshot.of_stored((), crashed=False, zone="UTC")
+    await bench.disk.replace(replace(replacement, trace=TraceRows([], registers)), 50)
+    setup = Setup(Options(trace=True), Host(bench.clock), bench.disk, Outbox(bench.clock, bench.events.append))
+    bench.journal = Journal(setup, bench.gate, bench.traffic, Trace(setup, registers), first_number=100)
+    writer = asyncio.create_task(bench.journal.run(bench.end))
+    yield bench
+    writer.cancel()
+    with suppress(asyncio.CancelledError):
+        await writer
+
+
 # --- group commit ----------------------------------------------------------------------------------------------------
 
 
@@ -172,6 +191,27 @@ async def test_a_start_is_granted_when_it_is_durable(bench: Bench) -> None:
     assert granted is not None
     assert [start.run for start in granted.singles()] == [1]
     assert bench.running() == {"t0"}
+
+
+async def test_notes_are_on_record_when_a_flush_returns(traced: Bench) -> None:
+    """SPEC 7.6: those that wait, and those of a batch that is being written; with nothing noted it returns at once."""
+    journal, disk = traced.journal, traced.disk
+    await asyncio.wait_for(journal.flush_notes(), 30)
+    disk.ready.clear()
+    journal.note(WK(0, Instant(traced.clock.now()), 1))
+    waiting = asyncio.create_task(journal.flush_notes())
+    await settle()
+    assert not waiting.done()
+    at_hand = asyncio.create_task(journal.flush_notes())
+    journal.note(WK(0, Instant(traced.clock.now()), 2))
+    await settle()
+    assert not waiting.done()
+    assert not at_hand.done()
+    disk.ready.set()
+    await asyncio.wait_for(asyncio.gather(waiting, at_hand), 30)
+    assert [row["count(*)"] for row in rows(traced.path, "SELECT count(*) FROM trace WHERE line LIKE '[\"WK\"%'")] == [
+        2
+    ]
 
 
 async def test_what_arrives_during_a_write_forms_the_next_batch(bench: Bench) -> None:

@@ -4,13 +4,19 @@ import io
 import json
 import sqlite3
 from collections.abc import Callable, Coroutine
-from datetime import timedelta
+from datetime import UTC, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import duly
+from duly import parse_cron
+from duly.core.moments import Delay, Instant, Minute
+from duly.core.registration import RunsOn, read_registrations
+from duly.core.steps import finish
+from duly.core.task import AwaitingRun, Task
+from duly.engine.trace import registers_of
 from duly.events import PropertyViolated, TaskInterrupted
 from duly.formal.checking import Report, check
 from duly.formal.properties import Value
@@ -244,3 +250,18 @@ async def test_a_text_that_no_trace_can_hold_is_refused_before_anything_changes(
         await host.advance(hours=1)
         await scheduler.stop()
     assert values(judged(path)) == {Value.SATISFIED}
+
+
+def test_a_monitor_knows_of_a_stored_task_when_it_last_ended() -> None:
+    """FORMAL A2: by success or by failure, whichever came later; never is 0."""
+    ends = {}
+    for success, failure in ((None, None), (5, None), (None, 7), (5, 7), (9, 7)):
+        state = AwaitingRun(Minute(0), Instant(1), _instant(success), _instant(failure))
+        task = Task(1, "a", parse_cron(HOURLY), Delay(0), state, quick, RunsOn.LOOP)
+        (row,) = registers_of([task], {}, finish(read_registrations([])), UTC).tasks
+        ends[success, failure] = row.ended
+    assert ends == {(None, None): 0, (5, None): 5, (None, 7): 7, (5, 7): 7, (9, 7): 9}
+
+
+def _instant(number: int | None) -> Instant | None:
+    return None if number is None else Instant(number)

@@ -1,5 +1,7 @@
 """The lock beside a store: what a refused holder leaves behind, what observers see, and what a lost lock file means."""
 
+import errno
+import fcntl
 import json
 import os
 from datetime import UTC, datetime
@@ -74,6 +76,20 @@ def test_the_holder_is_named_while_it_holds(store: Path, holder: LockFile) -> No
     found = read_holder(str(store))
     assert (found.alive, found.pid, found.host, found.since) == (False, None, None, None)
     assert found.last_poll_at is not None
+
+
+@pytest.mark.parametrize("text", ["", "{}"])
+def test_where_files_cannot_be_locked_the_text_is_all_there_is_to_know(
+    store: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    """A graceful end empties the file."""
+    Path(f"{store}.lock").write_text(text)
+
+    def flock(descriptor: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    assert read_holder(str(store)).alive == bool(text)
 
 
 def test_a_shorter_name_replaces_a_longer_one_whole(store: Path) -> None:

@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import sqlite3
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 from duly.cli.output import Exit, failure_of
 from duly.cli.store import unknown_task
 from duly.errors import DulyError, StoreUnusedError, StoreVersionError
+from duly.stores import View
 from duly.stores.port import Holder
 from duly.stores.sqlite import schema
 from duly.stores.sqlite.lock import LockFile, read_holder
@@ -329,3 +331,45 @@ def test_history_is_sorted_by_start(store: Path) -> None:
     starts = [run.started_at for run in contents_of(store).runs]
     assert starts == sorted(starts)
     assert len(starts) == 6
+
+
+def test_what_a_question_raises_is_not_blamed_on_the_store(store: Path) -> None:
+    """A full disk where the answer is written to says nothing about the store."""
+    fault = OSError(28, "No space left on device")
+
+    def ask(view: View) -> None:
+        raise fault
+
+    with pytest.raises(OSError, match="No space left") as caught:
+        read(store, ask)
+    assert caught.value is fault
+
+
+def test_a_database_without_tables_is_a_store_that_nobody_used(tmp_path: Path) -> None:
+    """A first initialize() was killed before its commit."""
+    path = tmp_path / "state.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE gone (a)")
+        connection.execute("DROP TABLE gone")
+        connection.commit()
+    error = failure(path)
+    assert (type(error), error.message) == (StoreUnusedError, f"no scheduler has used this store yet: {path}")
+
+
+async def test_a_store_says_whether_a_task_has_started_and_whether_its_trace_goes_on(tmp_path: Path) -> None:
+    """A trace that a scheduler without one has interrupted is there, and is not current."""
+    path = tmp_path / "state.db"
+    found = []
+    async with simulated(path, ago(minutes=10)) as host:
+        for trace in (True, False):
+            scheduler = host.scheduler(trace=trace)
+            await scheduler.initialize([("good", "* * * * *", nothing, HOUR)])
+            await scheduler.stop()
+            found.append(read(path, lambda view: (view.has_started(), view.trace())))
+        scheduler = host.scheduler()
+        await scheduler.initialize([("good", "* * * * *", nothing, HOUR)])
+        await host.advance(minutes=1)
+        await scheduler.stop()
+        assert read(path, lambda view: view.has_started())
+    assert [started for started, _ in found] == [False, False]
+    assert [trace is not None and trace.current for _, trace in found] == [True, False]
