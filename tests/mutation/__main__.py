@@ -52,7 +52,10 @@ GROUPS: Final = (
     ),
     Group(
         ("src/duly/engine/", "src/duly/stores/"),
-        ("tests/engine", "tests/stores", "tests/testing", "tests/regressions", "tests/spec"),
+        (
+            *("tests/engine", "tests/stores", "tests/testing", "tests/regressions", "tests/spec"),
+            *("tests/insight", "tests/system"),
+        ),
         0.90,
     ),
 )

@@ -20,13 +20,25 @@ CPU_SECONDS_MIN: Final = 4.0
 PATIENCE: Final = 5
 """A test is taken to loop for ever when it computes this many times longer than it took, and CPU_SECONDS_MIN more."""
 
-JUDGING_SECONDS_MAX: Final = 30.0
+JUDGING_SECONDS_MAX: Final = 20.0
 """As many of the tests that run a line judge it as fit into this: some lines are run by a thousand."""
 
 ABOUT: Final[dict[str, tuple[str, ...]]] = {
+    "core/due": ("core/test_agenda_order", "core/test_agenda"),
+    "core/groups": ("core/test_agenda_members", "core/test_agenda"),
+    "formal/__init__": ("formal/test_checking", "formal/test_versions"),
+    "formal/judgement": ("formal/test_checking", "formal/test_versions"),
+    "formal/machine": ("formal/test_properties", "formal/test_monitor", "formal/test_alarms"),
+    "formal/promptness": ("formal/test_bounds", "formal/test_deadlines"),
+    "formal/registers": ("formal/test_snapshots", "formal/test_monitor", "formal/test_declarations"),
+    "formal/verdicts": ("formal/test_alarms", "formal/test_checking"),
+    "formal/witnesses": ("formal/test_witness",),
+    "tests/formal/reference/formulas": ("formal/test_formulas", "formal/test_monitor_against_formulas"),
+    "tests/formal/reference/unfold": ("formal/test_unfold",),
     "engine/announce": ("engine/test_events", "engine/test_logging"),
     "engine/calls": ("engine/test_calls", "spec/test_section_1_surface", "spec/test_section_4_lifecycle"),
     "engine/declare": ("spec/test_section_5_persistence", "spec/test_section_4_lifecycle"),
+    "engine/engine": ("spec/test_section_4_lifecycle", "spec/test_section_3_starts"),
     "engine/gate": ("spec/test_section_4_lifecycle", "spec/test_section_3_starts"),
     "engine/journal": ("engine/test_journal", "engine/test_bursts", "spec/test_section_3_starts"),
     "engine/lifecycle": ("spec/test_section_4_lifecycle", "spec/test_section_3_starts"),
@@ -34,9 +46,14 @@ ABOUT: Final[dict[str, tuple[str, ...]]] = {
     "engine/outbox": ("engine/test_logging", "engine/test_events"),
     "engine/runner": ("engine/test_runner", "engine/test_threads", "spec/test_section_3_starts"),
     "engine/settle": ("spec/test_section_3_starts", "spec/test_section_5_persistence", "engine/test_bursts"),
+    "engine/setup": ("engine/test_threads", "engine/test_options"),
     "engine/shutdown": ("spec/test_section_4_lifecycle", "spec/test_section_3_starts"),
     "engine/trace": ("engine/test_trace", "stores/test_sqlite_trace"),
+    "engine/traffic": ("engine/test_bursts", "engine/test_journal"),
+    "stores/port": ("stores/test_contract", "stores/test_sqlite_reader_queries"),
+    "stores/sqlite/faults": ("stores/test_sqlite",),
     "stores/sqlite/lock": ("stores/test_sqlite", "spec/test_section_5_persistence", "stores/test_sqlite_reader"),
+    "stores/sqlite/schema": ("stores/test_sqlite", "engine/test_trace"),
     "stores/sqlite/store": ("stores/test_sqlite", "stores/test_contract", "spec/test_section_5_persistence"),
     "stores/sqlite/write": ("stores/test_contract", "stores/test_contract_history"),
 }
@@ -106,7 +123,7 @@ class Coverage:
         tests = {test for test in tests if self._exists(test.partition("::")[0])}
         chosen: list[str] = []
         left = JUDGING_SECONDS_MAX
-        for test in sorted(tests, key=lambda test: (not _is_about(test, mutant), self._seconds.get(test, 0.0), test)):
+        for test in sorted(tests, key=lambda test: (not is_about(test, mutant), self._seconds.get(test, 0.0), test)):
             left -= self._seconds.get(test, 0.0)
             if left < 0 and chosen:
                 break
@@ -134,11 +151,11 @@ class Coverage:
         return CPU_SECONDS_MIN + PATIENCE * self._seconds.get(test, 0.0)
 
 
-def _is_about(test: str, mutant: Mutant) -> bool:
-    """Whether a test is about the module of a mutant."""
+def is_about(test: str, mutant: Mutant) -> bool:
+    """Whether a test, or a file of tests, is about the module of a mutant: by its name, or by the table."""
     module = mutant.path.removeprefix("src/duly/").removesuffix(".py")
     file = test.partition("::")[0].removeprefix("tests/").removesuffix(".py")
-    return file in ABOUT.get(module, ()) or Path(module).name in Path(file).name.split("_")
+    return file in ABOUT.get(module, ()) or f"_{Path(module).name}_" in f"{Path(file).name}_"
 
 
 def _durations(report: str) -> dict[str, float]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from tests.mutation.covering import ROOT, digest_of_files
+from tests.mutation.covering import ROOT, digest_of_files, is_about, python_files
 from tests.mutation.mutants import Mutant
 from tests.mutation.survivors import PACKAGE, Identity, Survivor, identity
 from tests.mutation.trials import Outcome, Verdict
@@ -175,9 +175,9 @@ class RecordedJudges:
         self._tests: dict[str, list[str]] = {}
 
     def tests_of(self, mutant: Mutant) -> list[str]:
-        """The judges that the module's record names, as far as their files are there; else the tests of that name."""
+        """The judges that the module's record names, as far as their files are there; else all tests about it."""
         if mutant.path not in self._tests:
-            named = record_of(module_of(mutant.path)).judges or _namesakes(mutant.path)
+            named = record_of(module_of(mutant.path)).judges or _files_about(mutant)
             self._tests[mutant.path] = [test for test in named if (ROOT / test.partition("::")[0]).is_file()]
         return self._tests[mutant.path]
 
@@ -190,7 +190,8 @@ class RecordedJudges:
         return self.CPU_SECONDS_MAX
 
 
-def _namesakes(path: str) -> list[str]:
-    """For a module that was not judged yet: the files of tests that are named after it."""
-    folder = ROOT / "tests" / Path(module_of(path)).parts[0]
-    return [str(file.relative_to(ROOT)) for file in sorted(folder.glob(f"test_{Path(path).stem}*.py"))]
+def _files_about(mutant: Mutant) -> list[str]:
+    """For a module that was not judged yet: the files of tests about it, in its own folder first."""
+    package = Path(module_of(mutant.path)).parts[0]
+    files = [file for file in python_files("tests") if Path(file).name.startswith("test_") and is_about(file, mutant)]
+    return sorted(files, key=lambda file: (Path(file).parts[1] != package, file))
