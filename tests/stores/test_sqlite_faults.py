@@ -20,19 +20,19 @@ def named(fault: BaseException) -> StoreError:
 
 def test_the_file_system_is_quoted_without_its_number() -> None:
     """A person reads it; an error that has no such text is quoted as it is."""
-    assert str(named(OSError(errno.EIO, "Input/output error"))) == "Store /x.db cannot be used: Input/output error"
-    assert str(named(OSError("odd"))) == "Store /x.db cannot be used: odd"
+    assert named(OSError(errno.EIO, "Input/output error")).message == "Store /x.db cannot be used: Input/output error"
+    assert named(OSError("odd")).message == "Store /x.db cannot be used: odd"
 
 
 def test_a_text_that_is_none_is_damage() -> None:
     """SPEC 5.8: it is not what duly wrote."""
     error = named(UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"))
     assert isinstance(error, StoreCorruptedError)
-    assert str(error) == "Store /x.db is damaged"
+    assert error.message == "Store /x.db is damaged"
 
 
 def test_an_error_of_sqlite_without_a_name_is_quoted() -> None:
     """Errors that the Python module raises itself have no code."""
     error = named(sqlite3.ProgrammingError("Cannot operate on a closed database."))
-    assert str(error) == "Store /x.db failed: Cannot operate on a closed database."
+    assert error.message == "Store /x.db failed: Cannot operate on a closed database."
     assert (error.details["operation"], error.details["code"]) == ("write", "")
