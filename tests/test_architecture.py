@@ -77,6 +77,8 @@ DOORKEEPERS: dict[tuple[str, str], str] = {
     ("clock.py", "time"): "it is the clock: everybody else asks it",
     ("engine/pacing.py", "time"): "it lets others run: it sleeps for no time, or for the shortest there is",
     ("engine/host.py", "chance"): "it draws the identifier of a scheduler; the simulated host counts instead",
+    ("engine/watchdog.py", "threads"): "it sees from beside the event loop whether that turns",
+    ("engine/watchdog.py", "time"): "it measures how long the interpreter was kept, whatever clock the scheduler has",
     ("stores/sqlite/lock.py", "threads"): "the loop, the writer thread and forks take turns at its descriptor",
     ("threads.py", "threads"): "daemon threads of our own: callbacks run in a few, a store writes in one",
 }
@@ -85,6 +87,7 @@ DOORKEEPERS: dict[tuple[str, str], str] = {
 READABLE_PRIVATES: dict[tuple[str, str], str] = {
     ("cli/importers/apscheduler.py", "_time"): "APScheduler has no public name for the time of day of a trigger",
     ("cli/service/program.py", "_exit"): "os._exit is documented",
+    ("engine/watchdog.py", "_current_frames"): "sys._current_frames is documented",
     ("scheduler.py", "_lifecycle"): "the module of the class makes a scheduler around a lifecycle of another host",
     ("stores/sqlite/trace.py", "_Hash"): "typeshed's name for the type of hashlib's hashes, read by type checkers only",
 }

@@ -350,6 +350,16 @@ class ClockJumped(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class EventLoopBlocked(Event):
+    """The callback of a task kept the event loop from turning: nothing else ran, this scheduler included."""
+
+    level = WARNING
+    task_name: str
+    run_id: int
+    blocked_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class HostZoneChanged(Event):
     """The host's zone has other rules than the one in which the store was last used; another name is not a change."""
 

@@ -20,7 +20,11 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 from zoneinfo import ZoneInfo
 
+from duly.core.moments import instant_of
+from duly.stores import SqliteStore
+from duly.stores.port import Blockage
 from duly.testing import SimulatedHost
+from duly.threads import Inline
 from tests.cli.program import PATIENCE_SECONDS, environment
 from tests.reference import REFERENCE, ROOT
 
@@ -183,7 +187,8 @@ async def _beside_a_scheduler(store: Path) -> dict[str, list[dict[str, Any]]]:
         raise ConnectionError("the mirror does not answer")
 
     async with SimulatedHost(datetime.now(ZoneInfo(ZONE)) - timedelta(minutes=15), ZONE, store=store) as host:
-        await host.scheduler().initialize(
+        held = SqliteStore(store, worker=Inline(), synchronous="OFF")
+        await host.scheduler(held).initialize(
             [
                 ("endless", "* * * * *", endless, timedelta(minutes=1)),
                 ("mirror", "* * * * *", failing, timedelta(days=1)),
@@ -191,6 +196,7 @@ async def _beside_a_scheduler(store: Path) -> dict[str, list[dict[str, Any]]]:
             ]
         )
         await host.advance(minutes=5)  # so the tasks are overdue when the commands read the store, however fast that is
+        held.note_blockage(Blockage("mirror", instant_of(host.now), 2_304))  # which takes real time to bring about
         return await asyncio.to_thread(_print_all)
 
 

@@ -26,6 +26,7 @@ loop         poll: clock, decide, commit, launch
 settle       durable ends: new states, free slots, waiting successors
 journal      group commit
 runner       callbacks on the event loop or in threads; stamps and records their ends
+watchdog     names the callback that keeps the event loop from turning
 gate         may anything start? is the engine ending?
 traffic      what the parts must know of each other while runs are under way
 shutdown     drain, release, abandon

@@ -12,6 +12,7 @@ from duly.engine.settle import ReplacedRuns, Settlement
 from duly.engine.setup import Setup
 from duly.engine.trace import Trace
 from duly.engine.traffic import Traffic
+from duly.engine.watchdog import LoopWatchdog
 from duly.stores.port import Persisted
 
 
@@ -45,7 +46,8 @@ class Engine:
         self.gate = Gate(open_stops)
         self.traffic = Traffic()
         self.journal = Journal(setup, self.gate, self.traffic, trace, first_number=persisted.next_number)
-        self.runner = Runner(setup, self.journal, self.gate, self.traffic)
+        watchdog = LoopWatchdog(setup, self.traffic) if setup.host.watches_the_loop else None
+        self.runner = Runner(setup, self.journal, self.gate, self.traffic, watchdog)
         self.replaced = ReplacedRuns()
         settlement = Settlement(setup, agenda, self.runner, self.replaced, self.gate, self.traffic)
         self.loop = Loop(

@@ -49,6 +49,9 @@ class Host:
     eager: bool = sys.version_info >= (3, 12)
     """Whether a callback's first step is taken at once, without a round through the event loop."""
 
+    watches_the_loop: bool = True
+    """Whether a thread watches for callbacks that block the event loop; in a simulation no time passes in them."""
+
     audit: Audit | None = None
     """Called with every decision, and the slots that were free for it, before it is carried out."""
 

@@ -7,7 +7,8 @@ import traceback
 from collections import deque
 from collections.abc import Awaitable, Sequence
 from itertools import chain, repeat
-from typing import Final
+from types import FrameType
+from typing import TYPE_CHECKING, Final
 
 from duly.core.agenda import Slots
 from duly.core.changes import Starts
@@ -20,6 +21,9 @@ from duly.engine.pacing import SLICE_SECONDS, breathe, give_way
 from duly.engine.setup import Setup
 from duly.engine.traffic import Traffic
 from duly.events import TaskRunCompleted
+
+if TYPE_CHECKING:
+    from duly.engine.watchdog import LoopWatchdog
 
 LAUNCHED_TOGETHER_MAX: Final = 64
 """Callbacks that begin in one round of the event loop, where they cannot begin at once.
@@ -83,13 +87,25 @@ def run_around(owner: object) -> Run | None:
     return None
 
 
+def run_on_stack(frame: FrameType | None) -> Run | None:
+    """The run whose callback a thread is executing, given the innermost frame of that thread."""
+    while frame is not None:
+        if frame.f_code in Runner.executing:
+            run: Run = frame.f_locals["run"]
+            return run
+        frame = frame.f_back
+    return None
+
+
 # --- all runs --------------------------------------------------------------------------------------------------------
 
 
 class Runner:
     """The runs of one engine: admits durable starts, launches them, and records their ends."""
 
-    def __init__(self, setup: Setup, journal: Journal, gate: Gate, traffic: Traffic) -> None:
+    def __init__(
+        self, setup: Setup, journal: Journal, gate: Gate, traffic: Traffic, watchdog: "LoopWatchdog | None" = None
+    ) -> None:
         self.open = 0
         """How many runs have a durable start, and no durable end."""
         self.runs: dict[Task, Run] = {}
@@ -103,6 +119,7 @@ class Runner:
         self._journal = journal
         self._gate = gate
         self._traffic = traffic
+        self._watchdog = watchdog
         self._pool = setup.host.new_pool(setup.threads)
         self._threads_used = 0
         self._admitted = 0.0
@@ -131,6 +148,8 @@ class Runner:
         self._traffic.under_way += granted.count
         if granted.count:
             self.all_returned.clear()
+            if self._watchdog is not None:
+                self._watchdog.watch()
 
     def _new_run(self, task: Task, number: int, grounds: Grounds) -> Run:
         """A run that is about to be called; one that needs a thread holds it from its admission on."""
@@ -319,6 +338,11 @@ class Runner:
     def close(self, *, wait: bool) -> None:
         """End the threads."""
         self._pool.close(wait=wait)
+        if self._watchdog is not None:
+            self._watchdog.close(wait=wait)
+
+    executing: Final = frozenset({_run_on_loop.__code__, _run_in_thread.__code__})
+    """The functions inside which a callback is executed on the event loop; the run is their local `run`."""
 
 
 def stamp(now: int, grounds: Grounds) -> Instant:

@@ -127,8 +127,26 @@ class EmbeddedStore(Store, Protocol):
         """Which scheduler holds the store, and whether it lives; asks at once, and takes nothing."""
         ...
 
+    def note_blockage(self, blockage: "Blockage") -> None:
+        """Note for observers that a callback blocks, or has blocked, the event loop; from any thread. Never fails."""
+        ...
+
 
 # --- reading ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Blockage:
+    """A callback that kept the event loop of its scheduler from turning."""
+
+    task: str
+    """Its name, which is cut if it is long."""
+
+    at: Instant
+    """When that was noted: at its end, or, while it lasts, when it was found."""
+
+    blocked_ms: int
+    """For how long, up to then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +163,9 @@ class Holder:
 
     last_poll_at: Instant | None
     """When a scheduler last polled; None: no scheduler has ever held the store here."""
+
+    blockage: Blockage | None = None
+    """The latest time that a callback blocked the event loop of the holder."""
 
 
 @dataclass(frozen=True, slots=True)

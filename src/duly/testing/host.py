@@ -98,6 +98,7 @@ class SimulatedHost:
             default_threads=_THREADS,
             new_worker=self._new_worker,
             eager=False,
+            watches_the_loop=False,
             audit=self._audit,
         )
         self._lifecycles: list[Lifecycle] = []

@@ -161,7 +161,11 @@ def _heading(health: Health, zone: tzinfo) -> Text:
     here = f"zone {health.zone} ({offset(at, zone)}), now {as_datetime(at, zone):%Y-%m-%d %H:%M:%S}"
     if not is_zone(zone, health.host_zone, at):
         here += f"; this host's zone is {health.host_zone}"
-    return Text.assemble((plain(health.store), "bold"), f"\n{held}{poll}\n{here}")
+    shown = Text.assemble((plain(health.store), "bold"), f"\n{held}{poll}\n{here}")
+    if (blockage := holder.blockage) is not None:
+        span, when = stretch(blockage.blocked_ms / 1000), clock_time(blockage.at, zone, at)
+        shown.append(f"\nthe event loop was blocked for {span} by {plain(blockage.task)}, until {when}", "yellow")
+    return shown
 
 
 def _verdict(health: Health) -> list[Text]:

@@ -124,6 +124,10 @@ _FORMS: Final[dict[type[Event], Callable[[Any], Line]]] = {
     events.PropertyViolated: lambda event: Line(
         "violated", "bold red", event.task_name or "", f"{event.property}: {event.sentence}"
     ),
+    events.EventLoopBlocked: lambda event: Line(
+        "blocked", "yellow", event.task_name,
+        f"kept the event loop for {_ms(event.blocked_ms)}: nothing else could run; use a thread for blocking calls",
+    ),
     events.ClockJumped: lambda event: Line(
         "clock", "yellow", "", f"moved by {stretch(event.jump_ms / 1000)}, to {event.new_time:%Y-%m-%d %H:%M:%S}"
     ),

@@ -14,20 +14,24 @@ import sys
 import threading
 import weakref
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from duly.core.moments import Instant, instant_of
+from duly.core.moments import Instant, as_datetime, instant_of
 from duly.errors import StoreError, StoreLockedError
-from duly.stores.port import Holder
+from duly.stores.port import Blockage, Holder
 from duly.stores.sqlite.file import identity
+from duly.text import plain
 
 if sys.platform != "win32":
     import fcntl
 
 _HOLDER_BYTES_MAX = 1024
 """A longer file was not written by duly: a store called `uv` would otherwise empty `uv.lock`."""
+
+_NAME_CHARACTERS_MAX = 100
+"""Of a task in the text: with these it is always shorter than that."""
 
 _OBSERVERS_MAX = 10_000
 _PATIENCE_ROUNDS = 50
@@ -56,11 +60,7 @@ class LockFile:
                 _held.add(self)
         except BlockingIOError:
             raise StoreLockedError(self._store, _name_of_holder(self.path)) from None
-        holder = this_process(since)
-        # The text is a courtesy to people; the lock itself needs no space on a full disk.
-        with contextlib.suppress(OSError):
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, json.dumps(holder).encode(), 0)
+        _write(descriptor, this_process(since))
 
     def _take(self) -> int:
         """A descriptor with the lock; BlockingIOError if somebody else has it."""
@@ -115,6 +115,14 @@ class LockFile:
         finally:
             _changing.release()
 
+    def note_blockage(self, blockage: Blockage) -> None:
+        """Add the latest blockage of the event loop to the text, from any thread."""
+        name = plain(blockage.task, longest=_NAME_CHARACTERS_MAX)
+        noted = {"task": name, "at": as_datetime(blockage.at, UTC).isoformat(), "ms": blockage.blocked_ms}
+        with _changing:
+            if self._descriptor is not None and self._since is not None:
+                _write(self._descriptor, {**this_process(self._since), "blocked": noted})
+
     def release(self) -> None:
         """Let others in; releasing twice is fine."""
         with _changing:
@@ -134,6 +142,13 @@ class LockFile:
 def this_process(since: datetime) -> dict[str, Any]:
     """How this process names itself as a holder."""
     return {"pid": os.getpid(), "host": socket.gethostname(), "since": since.isoformat(timespec="seconds")}
+
+
+def _write(descriptor: int, text: Mapping[str, Any]) -> None:
+    """Write the text of a lock file. It is a courtesy to people; the lock itself needs no space on a full disk."""
+    with contextlib.suppress(OSError):
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, json.dumps(text, ensure_ascii=False).encode("utf-8", "replace"), 0)
 
 
 def _close(descriptor: int) -> None:
@@ -228,8 +243,9 @@ def holder_named(text: Mapping[str, Any], *, alive: bool, last_poll_at: Instant 
         alive,
         pid if isinstance(pid, int) else None,
         host if isinstance(host, str) else None,
-        _since(text.get("since")),
+        _moment(text.get("since")),
         last_poll_at,
+        _blockage(text.get("blocked")),
     )
 
 
@@ -244,7 +260,16 @@ def _is_locked(descriptor: int) -> bool:
     return False
 
 
-def _since(text: object) -> Instant | None:
+def _blockage(text: object) -> Blockage | None:
+    if not isinstance(text, dict):
+        return None
+    task, at, milliseconds = text.get("task"), _moment(text.get("at")), text.get("ms")
+    if not isinstance(task, str) or at is None or type(milliseconds) is not int:
+        return None
+    return Blockage(task, at, milliseconds)
+
+
+def _moment(text: object) -> Instant | None:
     try:
         return instant_of(datetime.fromisoformat(str(text)))
     except (ValueError, TypeError):

@@ -19,7 +19,7 @@ from duly.core.changes import Batch
 from duly.core.moments import Instant, as_datetime
 from duly.core.resolution import NO_MARKS, Mark
 from duly.errors import StoreCorruptedError, StoreError, StoreLockedError
-from duly.stores.port import DEFAULT_HISTORY, Holder, Persisted, Refusal, Replacement, TraceRow, TraceRows
+from duly.stores.port import DEFAULT_HISTORY, Blockage, Holder, Persisted, Refusal, Replacement, TraceRow, TraceRows
 from duly.stores.sqlite import schema
 from duly.stores.sqlite.damage import check_indexes, check_whole
 from duly.stores.sqlite.faults import naming_faults
@@ -158,6 +158,11 @@ class SqliteStore:
         if not self.in_memory:
             return read_holder(self.path)
         return holder_named(self._holder or {}, alive=self._holder is not None, last_poll_at=None)
+
+    def note_blockage(self, blockage: Blockage) -> None:
+        """Write it beside the holder's name into the lock file."""
+        if self._lock is not None:
+            self._lock.note_blockage(blockage)
 
     async def close(self) -> None:
         """Close the file, release the lock, end the thread."""

@@ -1,0 +1,122 @@
+"""Finds the callback that keeps the event loop from turning, from a thread beside it.
+
+A coroutine that blocks (`time.sleep`, a slow parser, a driver that is not asynchronous) stops everything on the event
+loop, the scheduler included, and nothing on the loop can see that. The thread looks at the stack of the loop's thread a
+few times per second while callbacks are under way, and never otherwise. If it finds a callback there it asks the loop
+for an answer; if the same callback is still there until the answer comes, it has blocked the loop for that long. A
+run costs nothing by that: what is looked at is the stack that is there anyway.
+
+A call that does not even release the interpreter's lock stops this thread as well, and is not found.
+"""
+
+import asyncio
+import sys
+import threading
+import time
+from typing import Final
+
+from duly.core.moments import Instant
+from duly.engine.runner import Run, run_on_stack
+from duly.engine.setup import Setup
+from duly.engine.traffic import Traffic
+from duly.events import EventLoopBlocked
+from duly.stores.port import Blockage, EmbeddedStore
+
+BLOCKED_SECONDS: Final = 1.0
+"""An event loop that does not turn for this long is reported as blocked."""
+
+LOOK_SECONDS: Final = 0.2
+_LOOKS_MIN: Final = 3
+"""Looks that must find the same callback: a process that was stopped and goes on has blocked nothing."""
+
+
+class LoopWatchdog:
+    """Watches the event loop that it is made on."""
+
+    def __init__(self, setup: Setup, traffic: Traffic) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._loop_thread = threading.get_ident()
+        self._setup = setup
+        self._traffic = traffic
+        self._thread: threading.Thread | None = None
+        self._wanted = threading.Event()
+        self._closed = threading.Event()
+
+    def watch(self) -> None:
+        """Callbacks are under way; the thread finds out by itself when none are any more."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="duly-watchdog", daemon=True)
+            self._thread.start()
+        if not self._wanted.is_set():
+            self._wanted.set()
+
+    def close(self, *, wait: bool) -> None:
+        """End the thread."""
+        self._closed.set()
+        self._wanted.set()
+        if wait and self._thread is not None:
+            self._thread.join()
+
+    # --- in the thread -----------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while not self._closed.is_set() and not self._loop.is_closed():
+            self._wanted.wait()
+            self._wanted.clear()  # before the question: what is asked for from here on is not lost
+            while self._traffic.under_way and not self._loop.is_closed() and not self._closed.wait(LOOK_SECONDS):
+                if (run := self._running_now()) is not None:
+                    self._await_answer(run)
+
+    def _running_now(self) -> Run | None:
+        """The run whose callback the event loop's thread is executing at this moment."""
+        return run_on_stack(sys._current_frames().get(self._loop_thread))
+
+    def _await_answer(self, run: Run) -> None:
+        question = _Question(run, time.monotonic())
+        try:
+            self._loop.call_soon_threadsafe(self._answer, question)
+        except RuntimeError:  # the event loop is closed
+            return
+        reported = False
+        while not question.answered and not self._closed.wait(LOOK_SECONDS) and not question.answered:
+            if self._running_now() is not run:
+                question.run = None  # others are running, or it has gone on and come again: the loop turns
+                return
+            question.looks += 1
+            if not reported and question.looks >= _LOOKS_MIN and question.seconds() >= BLOCKED_SECONDS:
+                reported = True
+                self._note(run, question.seconds())  # from here: the loop may never turn again
+
+    # --- on the event loop -------------------------------------------------------------------------------------------
+
+    def _answer(self, question: "_Question") -> None:
+        question.answered = True
+        seconds = question.seconds()
+        if question.run is not None and question.looks >= _LOOKS_MIN and seconds >= BLOCKED_SECONDS:
+            self._note(question.run, seconds)
+            event = EventLoopBlocked(question.run.task.name, question.run.number, int(seconds * 1000))
+            self._setup.outbox.emit(event)
+
+    # --- in either ---------------------------------------------------------------------------------------------------
+
+    def _note(self, run: Run, seconds: float) -> None:
+        """Have the store show it to observers, if it can."""
+        if isinstance(self._setup.store, EmbeddedStore):
+            at = Instant(self._setup.clock.now())
+            self._setup.store.note_blockage(Blockage(run.task.name, at, int(seconds * 1000)))
+
+
+class _Question:
+    """Asked of the event loop while it executes a callback, and answered when it turns."""
+
+    def __init__(self, run: Run, asked: float) -> None:
+        self.run: Run | None = run
+        """None: the loop was not kept by this run alone."""
+        self.looks = 0
+        """How many looks have found the same callback since."""
+        self.answered = False
+        self._asked = asked
+
+    def seconds(self) -> float:
+        """Since it was asked."""
+        return time.monotonic() - self._asked
