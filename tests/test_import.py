@@ -57,14 +57,14 @@ def test_the_lists_name_modules_that_exist(statement: str) -> None:
     assert within(loaded_by(statement), NOT_FOR_A_SCHEDULER)
 
 
-@pytest.mark.parametrize("package", ["duly", "duly.formal", "duly.stores", "duly.stores.sqlite"])
+@pytest.mark.parametrize("package", ["duly", "duly.formal", "duly.insight", "duly.stores", "duly.stores.sqlite"])
 def test_every_public_name_is_loaded_at_its_first_use(package: str) -> None:
     """`import *` asks for each of them, and fails if one has no module."""
     program = f"import {package} as package\nfrom {package} import *\nprint(*set(package.__all__) - set(globals()))"
     assert in_a_fresh_interpreter(program) == "\n"
 
 
-@pytest.mark.parametrize("package", ["duly", "duly.formal", "duly.stores", "duly.stores.sqlite"])
+@pytest.mark.parametrize("package", ["duly", "duly.formal", "duly.insight", "duly.stores", "duly.stores.sqlite"])
 def test_a_name_that_a_package_does_not_have_is_refused(package: str) -> None:
     module = import_module(package)
     with pytest.raises(AttributeError, match=f"module '{package}' has no attribute 'Checkers'"):

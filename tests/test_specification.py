@@ -14,8 +14,6 @@ from duly.formal.properties import PROPERTIES
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "specification.md").read_text(encoding="utf-8")
 CLAUSES = re.findall(r"^### (\d+\.\d+)$", PAGE, re.MULTILINE)
-TESTED_SECTIONS = range(1, 8)
-"""Section 8 defines words, 9 and 10 are not in force yet."""
 
 
 def test_the_clauses_are_numbered_without_gaps() -> None:
@@ -42,9 +40,9 @@ def test_what_is_kept_per_task_is_what_the_store_keeps() -> None:
     assert {"pending_retry_until", "run", "interruptions", "written_by"} <= set(FIELDS)
 
 
-@pytest.mark.parametrize("clause", [each for each in CLAUSES if int(each.split(".")[0]) in TESTED_SECTIONS])
+@pytest.mark.parametrize("clause", [each for each in CLAUSES if f"### {each}\n\n> **Not in force yet" not in PAGE])
 def test_every_clause_in_force_is_cited_by_a_test(clause: str) -> None:
-    """Appendix F: each clause of the sections 1 to 7 has at least one test that names it."""
+    """Appendix F: each clause that is not marked as a whole has at least one test that names it."""
     cited = re.compile(rf"SPEC (?:\d+\.\d+(?:, | and ))*{re.escape(clause)}(?!\d)")
     tests = [path for path in (ROOT / "tests").rglob("test_*.py") if path.name != Path(__file__).name]
     assert any(cited.search(path.read_text(encoding="utf-8")) for path in tests)

@@ -1,6 +1,5 @@
 """Why a task ran, did not run, or ran late at a minute: the reasons, from what is known."""
 
-import re
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
@@ -14,9 +13,9 @@ from duly.insight.evidence import Evidence
 from duly.insight.explanation import Answer, Explanation, explanation_of
 from duly.insight.json_form import json_form
 from duly.stores.port import Declaration, RunRecord
+from tests.reference import code, rows, sections
 
 BERLIN = ZoneInfo("Europe/Berlin")
-ROOT = Path(__file__).parents[2]
 
 
 def at(text: str) -> Instant:
@@ -305,14 +304,9 @@ def test_an_explanation_has_one_json_form() -> None:
     assert json_form(ask("2024-05-02T02:35"), BERLIN)["run"] is None
 
 
-def test_every_reason_is_documented_and_every_documented_one_is_tested() -> None:
-    """Codes are for programs: the table in the reference has all of them, and each is expected in a test above."""
-    page = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
-    table = page.split("| `reasons[].code` | |")[1].split("\n\n")[0]
-    documented = {code for row in table.splitlines() if row for code in re.findall(r"`(\w+)`", row.split("|")[1])}
-    source = (ROOT / "src/duly/insight/explanation.py").read_text(encoding="utf-8")
-    used = set(re.findall(r"(?:Reason|_due_at)\(\s*\"(\w+)\"", source))
-    assert len(used) > 20
-    assert used <= documented
+def test_every_documented_reason_is_expected_in_a_test() -> None:
+    """Codes are for programs: docs/reference/json.md lists them, and each is expected in a test above."""
+    documented = {each for codes, _, _ in rows(sections("json.md")["Reasons"]) for each in code(codes)}
+    assert len(documented) > 20
     tests = Path(__file__).read_text(encoding="utf-8")
-    assert [code for code in sorted(documented) if f'"{code}"' not in tests] == []
+    assert [each for each in sorted(documented) if f'"{each}"' not in tests] == []

@@ -14,5 +14,101 @@ cron_words    a cron expression in words
 words         times, durations and lists in words
 
 Everything here is pure: values in, values out, `now` and the zone always arguments. Nothing here opens a file, parses
-arguments or prints.
+arguments or prints. docs/reference/insight.md shows how to read a store with it.
 """
+
+from typing import TYPE_CHECKING
+
+from duly import lazy
+
+if TYPE_CHECKING:
+    from duly.insight.coming import Calendar, Coming, ComingStart
+    from duly.insight.cron_check import CronCheck, CronFault, examine
+    from duly.insight.cron_words import in_words
+    from duly.insight.evidence import Evidence, evidence_of
+    from duly.insight.explanation import Answer, Explanation, Reason, explain, explanation_of, minute_to_explain
+    from duly.insight.health import Examination, Health, Problem, TaskStatus
+    from duly.insight.history import Comparison, History, compare, history_of, runs_of
+    from duly.insight.plan import (
+        BusyMinute,
+        Configuration,
+        InterruptedTask,
+        NewTask,
+        OrphanedTask,
+        OverriddenTask,
+        Plan,
+        plan_for,
+        plan_of,
+    )
+    from duly.insight.run import RunReport, run_report
+    from duly.insight.zone import zone_in_use
+    from duly.insight.zone_changes import Leap, ZoneChange
+
+__all__ = [
+    "Answer",
+    "BusyMinute",
+    "Calendar",
+    "Coming",
+    "ComingStart",
+    "Comparison",
+    "Configuration",
+    "CronCheck",
+    "CronFault",
+    "Evidence",
+    "Examination",
+    "Explanation",
+    "Health",
+    "History",
+    "InterruptedTask",
+    "Leap",
+    "NewTask",
+    "OrphanedTask",
+    "OverriddenTask",
+    "Plan",
+    "Problem",
+    "Reason",
+    "RunReport",
+    "TaskStatus",
+    "ZoneChange",
+    "compare",
+    "evidence_of",
+    "examine",
+    "explain",
+    "explanation_of",
+    "history_of",
+    "in_words",
+    "minute_to_explain",
+    "plan_for",
+    "plan_of",
+    "run_report",
+    "runs_of",
+    "zone_in_use",
+]
+
+# A command loads what it shows: words for an error message do not load the examination of a store.
+__getattr__, __dir__ = lazy.attributes(
+    __name__,
+    {
+        "coming": ("Calendar", "Coming", "ComingStart"),
+        "cron_check": ("CronCheck", "CronFault", "examine"),
+        "cron_words": ("in_words",),
+        "evidence": ("Evidence", "evidence_of"),
+        "explanation": ("Answer", "Explanation", "Reason", "explain", "explanation_of", "minute_to_explain"),
+        "health": ("Examination", "Health", "Problem", "TaskStatus"),
+        "history": ("Comparison", "History", "compare", "history_of", "runs_of"),
+        "plan": (
+            "BusyMinute",
+            "Configuration",
+            "InterruptedTask",
+            "NewTask",
+            "OrphanedTask",
+            "OverriddenTask",
+            "Plan",
+            "plan_for",
+            "plan_of",
+        ),
+        "run": ("RunReport", "run_report"),
+        "zone": ("zone_in_use",),
+        "zone_changes": ("Leap", "ZoneChange"),
+    },
+)

@@ -18,11 +18,11 @@ from duly.core.moments import MICROSECONDS, Instant, Minute, as_datetime, begin,
 from duly.core.task import CRASH_LOOP_DELAY
 from duly.errors import CronCalculationError
 from duly.insight.cron_words import shortened, shortened_pair
-from duly.insight.evidence import OCCURRENCES_COUNTED_MAX, Evidence
+from duly.insight.evidence import OCCURRENCES_COUNTED_MAX, Evidence, evidence_of
 from duly.insight.run import RunReport, run_report
 from duly.insight.words import between, stretch
 from duly.insight.zone_changes import zone_change_around
-from duly.stores.port import Declaration, RunRecord
+from duly.stores.port import Declaration, RunRecord, View
 
 PUNCTUAL: Final = 5 * MICROSECONDS
 """A start this close to its minute is on time: polling, deciding and committing take a moment."""
@@ -64,6 +64,17 @@ class Explanation:
     reasons: Sequence[Reason]
     run: RunReport | None
     """The run that the answer is about, if there is one."""
+
+
+def explain(view: View, task: str, asked: datetime) -> Explanation:
+    """Explain what a task of a store did at the minute that contains a moment; its zone says what is due.
+
+    Raises InvalidCronExpressionError if the expression of a declaration cannot be read.
+    """
+    zone = asked.tzinfo
+    if zone is None:
+        raise ValueError("the moment needs a zone, such as that of zone_in_use()")
+    return explanation_of(evidence_of(view, task, instant_of(asked), zone), asked)
 
 
 def explanation_of(evidence: Evidence, asked: datetime) -> Explanation:

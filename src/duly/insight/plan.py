@@ -7,17 +7,18 @@ from dataclasses import dataclass, field
 from datetime import tzinfo
 from functools import lru_cache
 from itertools import count
-from typing import Final
+from typing import Any, Final, Literal
 
 from duly.core.cron import CronExpression
 from duly.core.due import next_due
 from duly.core.moments import Instant, Minute, as_datetime, begin, minute_of, zone_name
 from duly.core.record import StoredTask
-from duly.core.registration import Registration, Registrations, RunsOn
+from duly.core.registration import Registration, Registrations, RunsOn, read_registrations, snapshot
 from duly.core.resolution import Resolution, resolve
 from duly.core.steps import finish
 from duly.core.task import Interrupted, Running, Task, corrected, interrupt
 from duly.errors import CronCalculationError
+from duly.stores.port import View
 
 NEXT_STARTS: Final = 5
 BUSIEST_MINUTES: Final = 5
@@ -109,6 +110,27 @@ class Plan:
 
     as_busy: int = field(repr=False)
     """How many more minutes of the coming day are as busy as the last of `busiest`."""
+
+
+def plan_for(
+    view: View,
+    registrations: Sequence[Sequence[Any]],
+    *,
+    zone: tzinfo,
+    interrupted: Literal["restart", "wait"] = "restart",
+) -> Plan:
+    """What initialize() would do with these registrations and this store, in the zone of the host.
+
+    Raises the RegistrationError that initialize() would raise.
+    """
+    declared = list(finish(read_registrations(snapshot(registrations))).singles())
+    at = view.snapshot().at
+    return plan_of(declared, stored_tasks(view), now=at, zone=zone, restart=interrupted == "restart")
+
+
+def stored_tasks(view: View) -> list[tuple[StoredTask, bool]]:
+    """The tasks of a store, each with whether it is interrupted."""
+    return [(task.stored, task.interrupted) for task in view.tasks()]
 
 
 def plan_of(

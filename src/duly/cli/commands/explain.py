@@ -12,8 +12,8 @@ from duly.cli.time_text import MOMENT_FORMS, host_zone, parse_moment, zone_named
 from duly.core.moments import instant_of, zone_name
 from duly.core.zones import is_zone
 from duly.errors import InvalidCronExpressionError
-from duly.insight.evidence import evidence_of
-from duly.insight.explanation import Answer, Explanation, explanation_of, minute_to_explain
+from duly.insight.explanation import Answer, Explanation, minute_to_explain
+from duly.insight.explanation import explain as explain_minute
 from duly.insight.json_form import json_form
 from duly.insight.zone import zone_in_use
 from duly.stores import View
@@ -82,7 +82,7 @@ def _explain(view: View, task: str, at: str | None, tz: str | None) -> tuple[Exp
     except InvalidCronExpressionError as fault:
         raise _unreadable(task, fault) from fault
     try:
-        return explanation_of(evidence_of(view, task, instant_of(asked), zone), asked), zone_name(used)
+        return explain_minute(view, task, asked), zone_name(used)
     except InvalidCronExpressionError as fault:
         raise _unreadable(task, fault) from fault
 

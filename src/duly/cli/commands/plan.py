@@ -20,7 +20,7 @@ from duly.core.zones import is_zone
 from duly.errors import StoreUnusedError
 from duly.insight.cron_words import shortened, shortened_pair
 from duly.insight.json_form import json_form
-from duly.insight.plan import InterruptedTask, OrphanedTask, OverriddenTask, Plan, plan_of
+from duly.insight.plan import InterruptedTask, OrphanedTask, OverriddenTask, Plan, plan_of, stored_tasks
 from duly.insight.words import clock_time, stretch
 from duly.insight.zone import zone_in_use
 from duly.stores import View
@@ -84,7 +84,7 @@ def _read(store: Path) -> tuple[Snapshot | None, Sequence[tuple[StoredTask, bool
     """The store and its tasks; None where the first start-up would create it."""
 
     def question(view: View) -> tuple[Snapshot, Sequence[tuple[StoredTask, bool]]]:
-        return view.snapshot(), [(task.stored, task.interrupted) for task in view.tasks()]
+        return view.snapshot(), stored_tasks(view)
 
     try:
         return reader_of(store).read(question)
