@@ -1,12 +1,16 @@
 """The three standard streams: open whatever the caller closed, and with errors that say which stream failed."""
 
+import contextlib
 import io
 import os
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from typing import Final, TextIO
 
 STANDARD_OUTPUT: Final = 1
+_LONGEST_LINE: Final = 1 << 16
+"""Bytes without the end of a line after which they are handed on as one."""
 
 
 class OutputError(OSError):
@@ -76,6 +80,78 @@ def _number_of(stream: TextIO) -> int | None:
         return stream.fileno()
     except OSError:  # a stream in memory, as in a test
         return None
+
+
+class _Lines(io.RawIOBase):
+    """Hands on what is written to it, line by line."""
+
+    def __init__(self, take: Callable[[str], object]) -> None:
+        self._take = take
+        self._pending = b""
+        self._lock = threading.Lock()  # threads print, too
+
+    def writable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return STANDARD_OUTPUT  # for processes that are to print where this one does
+
+    def write(self, data: object) -> int:
+        given = bytes(memoryview(data))  # type: ignore[arg-type]
+        with self._lock:
+            *lines, self._pending = (self._pending + given).split(b"\n")
+            if len(self._pending) > _LONGEST_LINE:
+                lines, self._pending = [*lines, self._pending], b""
+        for line in lines:
+            self._take(line.decode("utf-8", "backslashreplace").removesuffix("\r"))
+        return len(given)
+
+    def close(self) -> None:
+        if self._pending:
+            self.write(b"\n")
+        super().close()
+
+
+@contextlib.contextmanager
+def output_kept(take: Callable[[str], object]) -> Iterator[TextIO]:
+    """Keep standard output for the stream that this yields: lines that others print go to `take`.
+
+    What child processes print goes to standard error. A pipe to read it from would end with this process, and they
+    might not.
+    """
+    before = sys.stdout
+    before.flush()
+    number = os.dup(STANDARD_OUTPUT)  # not inherited: a child that lives on does not keep a reader waiting
+    os.dup2(2, STANDARD_OUTPUT)
+    with _Output(number, "w") as raw:
+        own = io.TextIOWrapper(io.BufferedWriter(raw), encoding="utf-8", errors="backslashreplace")
+        sys.stdout = io.TextIOWrapper(
+            io.BufferedWriter(_Lines(take)), encoding="utf-8", errors="backslashreplace", line_buffering=True
+        )
+        try:
+            yield own
+        finally:
+            sys.stdout.close()
+            sys.stdout = before
+            with contextlib.suppress(OSError):
+                own.flush()
+            os.dup2(number, STANDARD_OUTPUT)
+            own.detach().detach()  # closed by the `with` above
+
+
+@contextlib.contextmanager
+def output_to_errors() -> Iterator[None]:
+    """Send what is printed inside to standard error, by child processes, too."""
+    sys.stdout.flush()
+    number = os.dup(STANDARD_OUTPUT)
+    os.dup2(2, STANDARD_OUTPUT)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            sys.stdout.flush()
+        os.dup2(number, STANDARD_OUTPUT)
+        os.close(number)
 
 
 def discard_output() -> None:

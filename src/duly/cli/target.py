@@ -24,7 +24,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, NoReturn
 
-from duly.cli import signals
+from duly.cli import signals, streams
 from duly.cli.file_trust import warn_of_other_users
 from duly.cli.file_watch import Signature, signature
 from duly.cli.output import Exit, Failure, fail, failure_of, reason_of
@@ -102,8 +102,10 @@ def parse_target(text: str, default: str = DEFAULT_ATTRIBUTE) -> Target:
 
 
 def load_now(text: str) -> Loaded:
-    """Load a target where no event loop runs."""
-    return signals.run(load(parse_target(text)))
+    """Load a target where no event loop runs; standard output is for the command's own result."""
+    target = parse_target(text)
+    with streams.output_to_errors():
+        return signals.run(load(target))
 
 
 async def load(target: Target, earlier: Loaded | None = None) -> Loaded:
@@ -120,7 +122,7 @@ async def load(target: Target, earlier: Loaded | None = None) -> Loaded:
 
 def load_object(target: Target) -> Any:
     """Import a target and return its attribute unchecked: the importers read objects of other libraries."""
-    with _imports_of(target, None):
+    with streams.output_to_errors(), _imports_of(target, None):
         return _attribute(target, _import(target))
 
 

@@ -123,7 +123,8 @@ def run(
 
     async def serve() -> Exit:
         log = EventsLog(form, verbose=verbose)
-        return await Program(parsed, store, options, log, watching=watch, standby=standby, verbose=verbose).serve()
+        with log.keeping_output():
+            return await Program(parsed, store, options, log, watching=watch, standby=standby, verbose=verbose).serve()
 
     return signals.run(serve(), _uvloop() if uvloop else None)
 

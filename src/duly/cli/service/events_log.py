@@ -12,11 +12,12 @@ import sys
 import traceback
 from collections.abc import Iterator, Mapping
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, TextIO
 
 from rich.text import Text
 
 from duly import events
+from duly.cli import streams
 from duly.cli.output import Failure, console
 from duly.cli.service.event_lines import ExpressionOf, Line, event_line
 from duly.cli.target import shortened_traceback
@@ -48,8 +49,25 @@ class EventsLog:
         self._clock = SystemClock()
         self._terminal = sys.stdout.isatty()
         self._zone = self._clock.zone()
+        self._output: TextIO | None = None
+        """Standard output, while it is kept for the log."""
         self._new_tasks = 0
         """New tasks since the last line about anything else."""
+
+    @contextlib.contextmanager
+    def keeping_output(self) -> Iterator[None]:
+        """Keep standard output for the log if that is JSON: what callbacks print becomes records of it."""
+        if not self.json:
+            yield
+            return
+        try:
+            with streams.output_kept(self._printed) as self._output:
+                yield
+        finally:
+            self._output = None
+
+    def _printed(self, line: str) -> None:
+        self.record(logging.LogRecord("stdout", logging.INFO, "", 0, line, (), None))
 
     # --- the scheduler's events --------------------------------------------------------------------------------------
 
@@ -93,7 +111,7 @@ class EventsLog:
         """Log what the program does without touching buffers, which may be in use when a signal arrives."""
         line = self._json_line(events.WARNING, name, fields) if self.json else f"{self._time()}  {'duly':<11}{text}"
         with contextlib.suppress(OSError):
-            os.write(1, line.encode() + b"\n")
+            os.write(self._out.fileno(), line.encode() + b"\n")
 
     def record(self, record: logging.LogRecord) -> None:
         """Log what the application logs."""
@@ -121,19 +139,23 @@ class EventsLog:
         head = {"time": self._now().isoformat(), "level": _LEVELS.get(level, "info"), "event": name}
         return json.dumps({**head, **fields}, default=str)
 
+    @property
+    def _out(self) -> TextIO:
+        return self._output or sys.stdout
+
     @contextlib.contextmanager
     def _while_open(self) -> Iterator[None]:
         """Write while standard output is open, from then on to nowhere: a full buffer would raise again at exit."""
         try:
             yield
-            sys.stdout.flush()
+            self._out.flush()
         except (OSError, ValueError):
             with contextlib.suppress(OSError, ValueError):
-                os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+                os.dup2(os.open(os.devnull, os.O_WRONLY), self._out.fileno())
 
     def _write_json(self, level: int, name: str, fields: Mapping[str, Any]) -> None:
         with self._while_open():
-            sys.stdout.write(self._json_line(level, name, fields) + "\n")
+            self._out.write(self._json_line(level, name, fields) + "\n")
 
     def _write_line(self, level: int, line: Line, below: str = "") -> None:
         more, self._new_tasks = self._new_tasks - _NEW_TASKS_LISTED_MAX, 0

@@ -1,0 +1,110 @@
+"""What TARGET printed while it was imported, and what callbacks printed, stood between the JSON of a command."""
+
+import json
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.cli.program import Service, Terminal, duly, environment
+from tests.conftest import require
+
+NOISY = r"""
+import os, subprocess, sys
+from datetime import timedelta
+
+print("loaded", flush=True)
+subprocess.run(["echo", "loaded by a child"], check=True)
+
+def job():
+    print("half", "a line", end=" ")
+    print("and\nthe rest")
+    print(b"\xff\xe9".decode("latin-1"), "\udc80", flush=True)
+    sys.stdout.write("not ended")
+    sys.stdout.buffer.write(b"")
+    sys.stderr.write("to standard error\n")
+    subprocess.run(["echo", "by a child"], stdout=sys.stdout, check=True)
+    os.system("echo by another child")
+
+def make():
+    print("called")
+    return registrations
+
+registrations = [("job", "* * * * *", job, timedelta(minutes=5))]
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with a target that prints."""
+    (tmp_path / "noisy.py").write_text(NOISY)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("plan", "noisy.py:make", "--store", "state.db", "--json"),
+        ("next", "noisy.py:make", "--json"),
+        ("simulate", "noisy.py:make", "--from", "2024-05-01T12:00", "--to", "2024-05-01T12:05", "--json"),
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_json_is_json_while_a_target_prints(folder: Path, arguments: tuple[str, ...]) -> None:
+    """What it prints, and what its child processes print, goes to standard error."""
+    done = duly(*arguments, folder=folder)
+    assert (done.code, done.json["command"]) == (0, arguments[0])
+    assert done.err.splitlines() == ["loaded", "loaded by a child", "called"]
+
+
+def test_what_an_importer_loads_may_print(folder: Path) -> None:
+    """`duly import` writes Python to standard output."""
+    (folder / "app.py").write_text(
+        "from celery import Celery\nfrom celery.schedules import crontab\nprint('loaded')\n"
+        "app = Celery()\napp.conf.timezone = 'Africa/Lagos'\n"
+        "app.conf.beat_schedule = {'a': {'task': 'a', 'schedule': crontab(hour=3, minute=0)}}\n"
+    )
+    done = duly("import", "celery", "app.py:app", folder=folder)
+    assert (done.code, done.err.splitlines()[0]) == (0, "loaded"), done
+    compile(done.out, "imported", "exec")
+
+
+def test_prints_are_records_of_the_json_log(folder: Path) -> None:
+    """Every line of standard output is JSON; `Service` reads each of them as such."""
+    with Service("noisy.py:make", "--store", "state.db", folder=folder) as service:
+        service.expect("TaskRunCompleted")
+        service.send(signal.SIGTERM)
+        ended = service.end()
+    printed = [line["message"] for line in service.lines if line["event"] == "LogRecord" and line["logger"] == "stdout"]
+    assert printed == ["loaded", "called", "half a line and", "the rest", "ÿé \\udc80", "not ended"]
+    assert ended.code == 0
+    others = ["loaded by a child", "to standard error", "by a child", "by another child"]
+    assert ended.err.splitlines() == others
+
+
+def test_prints_stay_prints_in_the_log_for_people(folder: Path) -> None:
+    """On a terminal they stand between the lines, as they were printed."""
+    with Terminal("run", "noisy.py:make", "--store", "state.db", folder=folder) as terminal:
+        terminal.expect("half a line and\r\nthe rest\r\n")
+        terminal.expect("by another child")
+        terminal.press("\x03")
+        assert terminal.end() == 0
+
+
+@pytest.mark.system
+def test_the_documented_pipe_into_jq_passes_over_what_is_not_json(folder: Path) -> None:
+    """docs/operations.md: the journal has standard error, too."""
+    log = 'by a child\n{"level": "warning", "event": "ClockJumped"}\nTraceback: x\n{"level": "info"}\n'
+    page = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
+    assert """| jq -R 'fromjson? | select(.level == "warning")'`""" in page
+    require("jq", "apt-get install jq")
+    done = subprocess.run(
+        ["jq", "-c", "-R", 'fromjson? | select(.level == "warning")'],
+        input=log,
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environment(),
+    )
+    assert json.loads(done.stdout)["event"] == "ClockJumped"
