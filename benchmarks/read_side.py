@@ -125,14 +125,18 @@ def daily_expressions() -> list[str]:
     return [f"{minute} {hour} * * *" for hour in range(24) for minute in range(60)]
 
 
-def make_target(path: Path, tasks: int) -> None:
-    """A TARGET with so many tasks."""
+def make_target(path: Path, tasks: int, *, distinct: bool = False) -> None:
+    """A TARGET with so many tasks, which share the minutes of a day or have distinct minutes of a year."""
+    expressions = '[f"{minute} {hour} * * *" for hour in range(24) for minute in range(60)]'
+    if distinct:
+        minutes = "(n % 60, n // 60 % 24, n // 1440 % 28 + 1, n // 40320 % 12 + 1)"
+        expressions = f'["%d %d %d %d *" % {minutes} for n in range({min(tasks, 12 * 28 * 1440)})]'
     path.write_text(
         f"""from datetime import timedelta
 
 async def nothing() -> None: ...
 
-expressions = [f"{{minute}} {{hour}} * * *" for hour in range(24) for minute in range(60)]
+expressions = {expressions}
 registrations = [
     (f"task-{{n}}", expressions[n % len(expressions)], nothing, timedelta(minutes=5)) for n in range({tasks})
 ]
@@ -148,6 +152,7 @@ def commands(folder: Path, size: Size) -> list[Command]:
     make_store(Path(runs), 10, size.runs, daily_expressions()[:10])
     make_store(Path(listed), size.listed, 1, daily_expressions())
     make_target(folder / "listed.py", size.listed)
+    make_target(folder / "distinct.py", size.listed, distinct=True)
     both = f"{size.tasks:,} tasks, {size.runs:,} runs"
     completing = {
         "_DULY_COMPLETE": "bash_complete",
@@ -165,6 +170,7 @@ def commands(folder: Path, size: Size) -> list[Command]:
         Command(f"{size.listed:,} tasks", ["status", "--limit", "0", "--store", listed], 10),
         Command(f"{size.listed:,} tasks", ["status", "--json", "--store", listed], 10),
         Command(f"{size.listed:,} tasks", ["next", str(folder / "listed.py")], 10),
+        Command(f"{size.listed:,} tasks, each with its own expression", ["next", str(folder / "distinct.py")], 10),
     ]
 
 

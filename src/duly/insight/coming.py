@@ -15,8 +15,11 @@ from duly.insight.cron_words import in_words
 from duly.insight.zone_changes import Leap, ZoneChange, leaps, zone_changes
 
 _YEAR: Final = timedelta(days=366)
-_LAST_WHOLE_YEAR: Final = 9_997
-"""From then on, a year and a day may lead out of the calendar."""
+_CHANGES_KEPT_YEARS: Final = 30
+"""Changes of the zone within so many years are found once, for all expressions."""
+
+_LAST_WHOLE_YEAR: Final = 9_997 - _CHANGES_KEPT_YEARS
+"""From then on, those years and a day may lead out of the calendar."""
 
 _EXPRESSIONS_KEPT: Final = 2_000
 """Expressions whose starts are remembered: tasks share few of them, and there may be as many as tasks."""
@@ -54,7 +57,10 @@ class Calendar:
         # In UTC, because a step back on the wall clock may lead into another hour than it should.
         self._before = (since.astimezone(UTC) - timedelta(microseconds=1)).astimezone(zone)
         self._count = count
-        self._changes: Sequence[ZoneChange] | None = None
+        self._changes: list[tuple[ZoneChange, frozenset[int]]] = []
+        """Each with the hours of the wall clock that it skips or repeats."""
+        self._changes_until = self._before
+        """All changes from `_before` up to here are known."""
         self._expression = lru_cache(_EXPRESSIONS_KEPT)(self._find)
 
     def coming(self, task: str | None, expression: CronExpression) -> Coming:
@@ -83,11 +89,17 @@ class Calendar:
             yield when
 
     def _leaps(self, expression: CronExpression, until: datetime) -> Iterable[Leap]:
-        if until - self._before > _YEAR or self._before.year > _LAST_WHOLE_YEAR:
+        if until - self._before > _CHANGES_KEPT_YEARS * _YEAR or self._before.year > _LAST_WHOLE_YEAR:
             return leaps(expression, self._zone, self._before, until)
-        # A year has few changes, and most expressions meet none of them before their last start that is asked for.
-        if self._changes is None:
-            self._changes = tuple(zone_changes(self._zone, self._before, self._before + _YEAR))
-        last = instant_of(until)
-        met = (change.leap_of(expression) for change in self._changes if instant_of(change.at) <= last)
+        # A year has few changes, if any: it is faster to look at each of them than at each start.
+        while self._changes_until < until:
+            begin, self._changes_until = self._changes_until, self._changes_until + _YEAR
+            for change in zone_changes(self._zone, begin, self._changes_until):
+                self._changes.append((change, change.hours))
+        last, hours = until.astimezone(UTC), expression.hours
+        met = (
+            change.leap_of(expression)
+            for change, around in self._changes
+            if not around.isdisjoint(hours) and change.at <= last
+        )
         return (leap for leap in met if leap.minutes)

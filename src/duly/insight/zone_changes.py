@@ -1,5 +1,6 @@
 """Where a zone changes its offset, and what that does to an expression: minutes skipped, minutes repeated."""
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
@@ -12,7 +13,7 @@ from duly.errors import CronCalculationError
 _STRIDE: Final = 6 * 3600
 """No zone has ever changed its offset and changed it back within six hours."""
 
-_MINUTE: Final = timedelta(minutes=1)
+_MICROSECOND: Final = timedelta(microseconds=1)
 _DAY: Final = timedelta(days=1)
 
 
@@ -29,17 +30,22 @@ class ZoneChange:
         """Whether wall-clock time is left out; otherwise it is repeated."""
         return self.clock_after > self.clock_before
 
+    @property
+    def hours(self) -> frozenset[int]:
+        """The hours of the day in which wall-clock time is left out or repeated."""
+        first, last = min(self.clock_before, self.clock_after), max(self.clock_before, self.clock_after)
+        whole = first.replace(minute=0, second=0, microsecond=0)
+        return frozenset((whole.hour + n) % 24 for n in range(min(24, -((whole - last) // timedelta(hours=1)))))
+
     def minutes_of(self, expression: CronExpression) -> tuple[datetime, ...]:
         """The wall-clock minutes that an expression names and that do not exist, or exist twice."""
         first, last = min(self.clock_before, self.clock_after), max(self.clock_before, self.clock_after)
-        minute = first.replace(second=0, microsecond=0)
-        if minute < first:
-            minute += _MINUTE
         found = []
-        while minute < last:
-            if expression.matches(minute.replace(tzinfo=UTC)):  # UTC skips nothing: this asks about the text alone
-                found.append(minute)
-            minute += _MINUTE
+        # UTC skips nothing: this asks about the text alone.
+        minute = first.replace(tzinfo=UTC) - _MICROSECOND
+        with contextlib.suppress(CronCalculationError):  # the calendar ends in 9999
+            while (minute := expression.next_after(minute)) < last.replace(tzinfo=UTC):
+                found.append(minute.replace(tzinfo=None))
         return tuple(found)
 
     def leap_of(self, expression: CronExpression) -> "Leap":
