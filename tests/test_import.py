@@ -1,9 +1,12 @@
 """What is loaded when: `import duly` loads names, a scheduler its engine, and neither of them the rest."""
 
 import inspect
+import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from importlib import import_module
+from typing import Any, get_type_hints
 
 import pytest
 
@@ -70,6 +73,29 @@ def test_a_name_that_a_package_does_not_have_is_refused(package: str) -> None:
     with pytest.raises(AttributeError, match=f"module '{package}' has no attribute 'Checkers'"):
         module.Checkers  # noqa: B018
     assert set(dir(module)) >= set(module.__all__)
+
+
+def public_callables() -> Iterator[tuple[str, Callable[..., Any]]]:
+    """Every class, method and function of the public packages, by its full name."""
+    for package in ("duly", "duly.errors", "duly.events", "duly.formal", "duly.insight", "duly.stores", "duly.testing"):
+        module = import_module(package)
+        for name in getattr(module, "__all__", None) or [name for name in vars(module) if name.endswith("Error")]:
+            value = getattr(module, name)
+            if inspect.isfunction(value) or inspect.isclass(value):
+                yield f"{package}.{name}", value
+            for attribute, member in vars(value).items() if inspect.isclass(value) else ():
+                function = getattr(member, "__func__", getattr(member, "fget", member))
+                if inspect.isfunction(function) and (attribute == "__init__" or not attribute.startswith("_")):
+                    yield f"{package}.{name}.{attribute}", function
+
+
+def test_the_types_of_the_public_names_can_be_read() -> None:
+    """Tools such as Sphinx, and libraries that inject dependencies, ask for them with `typing.get_type_hints`."""
+    found = dict(public_callables())
+    assert len(found) > 300
+    hints = {name: get_type_hints(each) for name, each in found.items()}
+    assert hints["duly.Scheduler.__init__"]["store"] == str | os.PathLike[str] | duly.stores.Store
+    assert hints["duly.Scheduler.__init__"]["on_event"] == Callable[[duly.events.Event], object] | None
 
 
 def test_the_former_name_of_a_register_snapshot_works_and_warns() -> None:

@@ -5,12 +5,11 @@ from datetime import timedelta
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal
 
+import duly
 from duly.clock import Clock
 
 if TYPE_CHECKING:
     from duly.engine.lifecycle import Lifecycle
-    from duly.events import Event
-    from duly.stores.port import Store
 
 
 class Scheduler:
@@ -25,14 +24,15 @@ class Scheduler:
 
     def __init__(
         self,
-        store: "str | PathLike[str] | Store" = "duly.db",
+        # As text: typing.get_type_hints() loads `stores` and `events` when it reads this, `import duly` does not.
+        store: "str | PathLike[str] | duly.stores.Store" = "duly.db",
         *,
         max_concurrency: int | None = None,
         run_timeout: timedelta | None = None,
         interrupted: Literal["restart", "wait"] = "restart",
         on_mismatch: Literal["override", "refuse"] = "override",
         history: int = 100_000,
-        on_event: "Callable[[Event], object] | None" = None,
+        on_event: "Callable[[duly.events.Event], object] | None" = None,
         clock: Clock | None = None,
         trace: bool = False,
         monitor: bool = False,
