@@ -94,16 +94,9 @@ READABLE_PRIVATES: dict[tuple[str, str], str] = {
 NAMED_TUPLE_METHODS = {"_asdict", "_fields", "_make", "_replace"}  # public: the underscore keeps field names free
 
 PUBLIC_NAMES = {
-    "Scheduler",
-    "Standby",
-    "standby",
-    "parse_cron",
-    "CronExpression",
-    "Clock",
-    "errors",
-    "events",
-    "stores",
-}
+    "Scheduler", "Standby", "standby", "CurrentRun", "current_run", "parse_cron", "CronExpression", "Clock",
+    "errors", "events", "stores",
+}  # fmt: skip
 # Names that applications catch; the rest of the family may grow, these may not go.
 FIXED_ERRORS = {
     "DulyError", "CronCalculationError", "CronExpressionInvalidError", "FieldParseError",
@@ -156,7 +149,7 @@ def layer(module_name: str) -> str:
     match module_name.split("."):
         case ["duly", "errors" | "events"]:
             return "words"
-        case ["duly", "lazy" | "text"]:
+        case ["duly", "lazy" | "run_context" | "text"]:
             return "leaves"
         case ["duly", "threads" | "clock" as module]:
             return module

@@ -12,6 +12,7 @@ insight/    what a store means to people, as values
 simulation/ what if: the real scheduler on a simulated host, with stand-ins for the callbacks
 cli/        for people: the command line
 errors, events, clock       the words all of them share
+run_context the run that the current code belongs to
 text        text from outside, made safe to show
 lazy        names of a package that are loaded at their first use
 threads     daemon threads for blocking calls: callbacks, and a store's writer
@@ -59,6 +60,7 @@ from duly.errors import (
     TraceError,
     UnsupportedPlatformError,
 )
+from duly.run_context import CurrentRun, current_run
 from duly.scheduler import Scheduler
 from duly.standby import Standby, standby
 
@@ -71,6 +73,7 @@ __all__ = [
     "CronError",
     "CronExpression",
     "CronExpressionInvalidError",
+    "CurrentRun",
     "DulyError",
     "FieldParseError",
     "HostZoneError",
@@ -100,6 +103,7 @@ __all__ = [
     "TaskTryDeserializeError",
     "TraceError",
     "UnsupportedPlatformError",
+    "current_run",
     "errors",
     "events",
     "parse_cron",

@@ -72,11 +72,16 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("task", "when", "verdict", "expected"),
     [
         ("backup", "2024-03-30T02:30", "ran", ["onTime", "failed"]),
-        ("backup", "2024-03-30T02:40", "ran", ["retry", "succeeded"]),
+        ("backup", "2024-03-30T02:40", "ran", ["retry", "repetition", "succeeded"]),
         ("backup", "2024-03-31T02:30", "didNotRun", ["skippedByDst", "nearest"]),
         ("backup", "2024-04-01T02:30", "servedLater", ["schedulerStopped"]),
         ("hourly", "2024-04-01T05:00", "ranLate", ["schedulerStopped", "servedOnceForMany", "succeeded"]),
-        ("backup", "2024-04-02T02:32", "ran", ["interruptedAndRestarted", "schedulerStopped", "succeeded"]),
+        (
+            "backup",
+            "2024-04-02T02:32",
+            "ran",
+            ["interruptedAndRestarted", "schedulerStopped", "repetition", "succeeded"],
+        ),
         ("backup", "2024-04-02T15:00", "ran", ["onTime", "succeeded"]),
         ("backup", "2024-03-29T02:30", "didNotRun", ["knownOnlySince"]),
     ],

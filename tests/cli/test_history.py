@@ -46,7 +46,7 @@ def test_runs_are_told_with_all_that_is_known(folder: Path) -> None:
     assert told["historyBegins"] == told["runs"][0]["startedAt"]
     assert set(told["runs"][0]) == {
         "runId", "task", "expression", "cause", "scheduledTime", "startedAt", "endedAt", "latenessMs", "durationMs",
-        "outcome", "error",
+        "outcome", "error", "attempt", "key",
     }  # fmt: skip
     assert duly("history", "gone", "--store", "state.db", "--json", folder=folder).json["matching"] == 3
 
@@ -77,7 +77,7 @@ async def test_on_80_columns_names_outcomes_and_errors_are_whole(tmp_path: Path)
     assert lines[0].split() == ["run", "task", "start", "late", "took", "outcome", "why"]
     error = "  error: ConnectionError: the upstream service is asleep"
     assert [line.split()[1] for line in (lines[1], lines[3])] == [name, name]
-    assert [line.split()[-2:] for line in (lines[1], lines[3])] == [["failure", "cron"], ["failure", "retry"]]
+    assert [line.split()[-2:] for line in (lines[1], lines[3])] == [["failure", "cron"], ["retry", "#2"]]
     assert (lines[2], lines[4], lines[5]) == (error, error, "too narrow for: due")
 
 

@@ -9,7 +9,7 @@ from duly.core.moments import Instant
 from duly.core.registration import RunsOn
 from duly.core.steps import finish
 from duly.core.task import AwaitingRetry, Running, Start, Task, fail, newly_declared, succeed
-from tests.core.helpers import SECOND, at, minute, task
+from tests.core.helpers import FIRST, SECOND, at, minute, task
 
 NOON = at("2025-06-15T12:00")
 LOOP, THREAD = RunsOn.LOOP, RunsOn.THREAD
@@ -32,7 +32,9 @@ def fresh(
 def retrying(name: str, when: str, cron: str = "0 3 * * *", *, runs_on: RunsOn = LOOP) -> Task:
     """A task that failed earlier today and is to be retried."""
     served, tried = minute("2025-06-15T11:58"), at("2025-06-15T11:58")
-    return task(name, cron, AwaitingRetry(served, tried, None, tried, at(f"2025-06-15T{when}"), 1), runs_on=runs_on)
+    return task(
+        name, cron, AwaitingRetry(served, tried, None, tried, at(f"2025-06-15T{when}"), 1, FIRST), runs_on=runs_on
+    )
 
 
 def serve(agenda: Agenda, now: Instant, slots: Slots = Slots(), *, limit: int = 1_000) -> list[Start]:  # noqa: B008

@@ -11,7 +11,7 @@ from duly.core.cron import parse_cron
 from duly.core.moments import MICROSECONDS, Delay, Instant, Minute, instant_of
 from duly.core.record import EqualRows, StoredTask, read_equal
 from duly.core.registration import Callback, RunsOn
-from duly.core.task import AwaitingRetry, AwaitingRun, Interrupted, Running, Task, TaskState, Withdrawn
+from duly.core.task import AwaitingRetry, AwaitingRun, Interrupted, Obligation, Running, Task, TaskState, Withdrawn
 
 BERLIN: Final = ZoneInfo("Europe/Berlin")
 SECOND: Final = MICROSECONDS
@@ -66,16 +66,22 @@ minutes: Final = st.one_of(st.integers(-5, 5), st.integers(-2 * 1_440, 2 * 1_440
 delays: Final = st.integers(0, 3 * 86_400_000).map(Delay)
 maybe_instants: Final = st.none() | instants
 counts: Final = st.integers(0, 5)
+FIRST: Final = Obligation(Instant(NEAR), Instant(NEAR), 1)
+"""Where it does not matter what a run is for."""
+
+obligations: Final = st.builds(Obligation, instants, instants, st.integers(1, 5))
 
 awaiting_run: Final = st.builds(AwaitingRun, minutes, maybe_instants, maybe_instants, maybe_instants)
 awaiting_retry: Final = st.builds(
-    AwaitingRetry, minutes, instants, maybe_instants, instants, instants, st.integers(1, 5)
+    AwaitingRetry, minutes, instants, maybe_instants, instants, instants, st.integers(1, 5), obligations
 )
-running: Final = st.builds(Running, minutes, instants, maybe_instants, maybe_instants, maybe_instants, counts, counts)
+running: Final = st.builds(
+    Running, minutes, instants, maybe_instants, maybe_instants, maybe_instants, counts, counts, obligations
+)
 # A run that is owed again by itself has consumed the retry; one that waits still owes it (SPEC 3.7).
 interrupted: Final = st.builds(
-    lambda served, started, success, failure, failures, row, resume, retry: Interrupted(
-        served, started, success, failure, None if resume is not None else retry, failures, row, resume
+    lambda served, started, success, failure, failures, row, resume, retry, obligation: Interrupted(
+        served, started, success, failure, None if resume is not None else retry, failures, row, resume, obligation
     ),
     minutes,
     instants,
@@ -85,6 +91,7 @@ interrupted: Final = st.builds(
     st.integers(1, 5),
     maybe_instants,
     maybe_instants,
+    obligations,
 )
 withdrawn: Final = st.builds(Withdrawn, minutes)
 startable: Final = st.one_of(awaiting_run, awaiting_retry, interrupted)

@@ -9,7 +9,7 @@ from duly.core.agenda import Agenda, Slots, decide
 from duly.core.changes import Starts
 from duly.core.moments import Instant, as_datetime
 from duly.core.steps import finish
-from duly.core.task import AwaitingRetry, AwaitingRun, Cause, Interrupted, Running, newly_declared
+from duly.core.task import AwaitingRetry, AwaitingRun, Cause, Interrupted, Obligation, Running, newly_declared
 from tests.core.agendas import NOON, THREAD, after, agenda_of, end, fresh, names, retrying, serve
 from tests.core.helpers import BERLIN, MINUTE, at, minute, task
 
@@ -252,6 +252,7 @@ def interrupted(resume: str | None, retry: str | None = None) -> Interrupted:
         1 if retry else 0,
         1,
         at(f"2025-06-15T{resume}") if resume else None,
+        Obligation(started, started, 1),
     )
 
 

@@ -24,7 +24,7 @@ from duly.core.task import (
     newly_declared,
 )
 from tests.core.agendas import LOOP, THREAD, correct, end, serve
-from tests.core.helpers import BERLIN, SECOND, at, minute, task
+from tests.core.helpers import BERLIN, FIRST, SECOND, at, minute, task
 from tests.counts import count
 
 CRONS = ("* * * * *", "0,30 * * * *", "0-59 2 * * *", "15 2 * * *", "0 3 * * *")
@@ -69,11 +69,13 @@ class AgainstBruteForce(RuleBasedStateMachine):
             ripe = None if retry is None else Instant(self.now + retry * SECOND)
             state = AwaitingRun(served_through, begun, begun)
             if ripe is not None:
-                state = AwaitingRetry(served_through, begun, None, begun, ripe, 1)
+                state = AwaitingRetry(served_through, begun, None, begun, ripe, 1, FIRST)
             if resume is not None:
-                state = Interrupted(served_through, begun, None, begun, None, 1, 1, Instant(self.now + resume * SECOND))
+                state = Interrupted(
+                    served_through, begun, None, begun, None, 1, 1, Instant(self.now + resume * SECOND), FIRST
+                )
             elif delay == 0:
-                state = Interrupted(served_through, begun, None, begun, ripe, 1, 1, None)
+                state = Interrupted(served_through, begun, None, begun, ripe, 1, 1, None, FIRST)
         self._enter([task("", cron, state, runs_on=runs_on, delay_ms=delay) for cron in crons])
 
     def _enter(self, tasks: list[Task]) -> None:

@@ -7,7 +7,7 @@ from duly.core.registration import RunsOn
 from duly.core.steps import finish
 from duly.core.task import AwaitingRetry, AwaitingRun
 from tests.core.agendas import LOOP, NOON, THREAD, after, agenda_of, end, fresh, names, retrying, serve
-from tests.core.helpers import at, minute, task
+from tests.core.helpers import FIRST, at, minute, task
 
 
 def test_slots_bound_what_starts_and_the_rest_stays_owed() -> None:
@@ -76,7 +76,7 @@ def test_a_queue_without_slots_does_not_hold_up_the_other() -> None:
 def test_a_task_that_was_served_while_its_due_list_waited_takes_its_new_place() -> None:
     """SPEC 3.10: longest owed first. A due list is older than what a task in it may owe by now."""
     failed, ripe = at("2025-06-15T11:59:01"), at("2025-06-15T11:59:50")
-    early = task("early", "* * * * *", AwaitingRetry(minute("2025-06-15T11:59"), failed, None, failed, ripe, 1))
+    early = task("early", "* * * * *", AwaitingRetry(minute("2025-06-15T11:59"), failed, None, failed, ripe, 1, FIRST))
     waits = fresh("waits")
     agenda = agenda_of(early, waits, retrying("between", "12:00:30"), now=after(-5))
     assert names(serve(agenda, after(10), Slots(1))) == ["early"]  # its retry is older than the due minute
@@ -136,7 +136,7 @@ def test_an_untouched_due_list_is_not_queued_twice() -> None:
 
 def test_a_task_in_several_due_lists_starts_once() -> None:
     """002 S1: due, ripe and interrupted at once, still one run."""
-    state = AwaitingRetry(minute("2025-06-15T11:00"), NOON, None, NOON, at("2025-06-15T11:30:30"), 1)
+    state = AwaitingRetry(minute("2025-06-15T11:00"), NOON, None, NOON, at("2025-06-15T11:30:30"), 1, FIRST)
     agenda = agenda_of(task("a", "* * * * *", state))
     agenda.review(next(agenda.tasks()), NOON)
     agenda.review(next(agenda.tasks()), NOON)

@@ -9,10 +9,10 @@ from duly.core.changes import Batch, Ends, StartBlock, Starts, SuccessBlock
 from duly.core.cron import parse_cron
 from duly.core.moments import Delay, Instant, Minute
 from duly.core.registration import RunsOn
-from duly.core.task import Cause, Change, Correction, End, Grounds, Running, Start, Task, newly_declared
+from duly.core.task import Cause, Change, Correction, End, Grounds, Obligation, Running, Start, Task, newly_declared
 
 AT = Instant(1_000_000)
-ONE = Grounds(Cause.CRON, AT, AT, AT, 0, False, Running(Minute(0), AT, None, None, None, 0, 0))
+ONE = Grounds(Cause.CRON, AT, AT, AT, 0, False, Running(Minute(0), AT, None, None, None, 0, 0, Obligation(AT, AT, 1)))
 OTHER = replace(ONE, cause=Cause.RETRY)
 TASKS = [
     Task(n, f"t{n}", parse_cron("* * * * *"), Delay(0), newly_declared(Minute(60)), print, RunsOn.LOOP)

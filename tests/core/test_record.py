@@ -1,7 +1,7 @@
 """Rows of a store: read back into the states that were written, or refused with an error that names the field."""
 
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import astuple, fields
 from typing import Any
 
 import pytest
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from duly.core.moments import LAST_INSTANT, Instant
 from duly.core.record import FIELDS, EqualRows, StoredTask, read_equal, read_records
-from duly.core.task import AwaitingRetry, AwaitingRun, Cause, Running, TaskState
+from duly.core.task import AwaitingRetry, AwaitingRun, Cause, Obligation, Running, TaskState
 from duly.errors import (
     InvalidCronExpressionError,
     TaskInvalidStructureError,
@@ -29,6 +29,7 @@ from tests.core.helpers import (
     maybe_instants,
     minute,
     minutes,
+    obligations,
     stored_tasks,
 )
 
@@ -49,6 +50,9 @@ NEW: dict[str, Any] = {
     "run_cause": None,
     "run_scheduled": None,
     "written_by": 1,
+    "first_started_at": None,
+    "first_scheduled": None,
+    "attempt": None,
 }
 SUCCEEDED = NEW | {"last_attempt_at": at("2025-06-15T12:01"), "last_success_at": at("2025-06-15T12:01:05")}
 FAILED = NEW | {
@@ -56,9 +60,13 @@ FAILED = NEW | {
     "last_failure_at": at("2025-06-15T12:01:05"),
     "pending_retry_until": at("2025-06-15T12:01:10"),
     "failures": 2,
+    "first_started_at": at("2025-06-15T11:58:03"),
+    "first_scheduled": at("2025-06-15T11:58"),
+    "attempt": 2,
 }
 RUNNING = SUCCEEDED | {"run": 17, "run_cause": "cron", "run_scheduled": at("2025-06-15T12:01")}
 RERUNNING = FAILED | {"run": 18, "run_cause": "retry", "run_scheduled": at("2025-06-15T12:01:10"), "interruptions": 1}
+REPEATED = Obligation(FAILED["first_started_at"], FAILED["first_scheduled"], 2)
 
 
 def row(record: dict[str, Any], **changes: Any) -> list[Any]:
@@ -108,6 +116,7 @@ def test_a_task_that_failed_awaits_its_retry() -> None:
         FAILED["last_failure_at"],
         FAILED["pending_retry_until"],
         failures=2,
+        obligation=REPEATED,
     )
 
 
@@ -122,6 +131,9 @@ def test_a_record_with_a_run_is_running(record: dict[str, Any]) -> None:
         pending_retry_until=record["pending_retry_until"],
         failures=record["failures"],
         interruptions=record["interruptions"],
+        obligation=REPEATED
+        if record is RERUNNING
+        else Obligation(RUNNING["last_attempt_at"], RUNNING["run_scheduled"], 1),
     )
 
 
@@ -136,7 +148,10 @@ def record_of(state: TaskState) -> dict[str, Any]:
     """How a store keeps a state."""
     record = {name: getattr(state, name, default) for name, default in NEW.items()}
     if isinstance(state, Running):
-        record |= {"run": 5, "run_cause": "cron", "run_scheduled": state.last_attempt_at}
+        record |= {"run": 5, "run_cause": "retry", "run_scheduled": state.last_attempt_at}
+    if isinstance(state, AwaitingRetry | Running):
+        first, scheduled, attempt = astuple(state.obligation)
+        record |= {"first_started_at": first, "first_scheduled": scheduled, "attempt": attempt}
     return record
 
 
@@ -149,11 +164,30 @@ known_failures = st.one_of(
         instants,
         instants,
         st.integers(1, 9),
+        obligations,
     ),
     st.builds(
-        Running, minutes, instants, maybe_instants, maybe_instants, st.none(), st.integers(0, 9), st.integers(0, 9)
+        Running,
+        minutes,
+        instants,
+        maybe_instants,
+        maybe_instants,
+        st.none(),
+        st.integers(0, 9),
+        st.integers(0, 9),
+        obligations,
     ),
-    st.builds(Running, minutes, instants, maybe_instants, instants, instants, st.integers(1, 9), st.integers(0, 9)),
+    st.builds(
+        Running,
+        minutes,
+        instants,
+        maybe_instants,
+        instants,
+        instants,
+        st.integers(1, 9),
+        st.integers(0, 9),
+        obligations,
+    ),
     awaiting_run.filter(lambda state: state.last_attempt_at is not None),
 )
 
@@ -168,7 +202,7 @@ def test_a_state_survives_being_stored(state: TaskState, delay: int) -> None:
 
 @pytest.mark.parametrize("cause", Cause)
 def test_every_cause_of_a_run_is_read(cause: Cause) -> None:
-    assert isinstance(state_of(RUNNING, run_cause=cause.value), Running)
+    assert isinstance(state_of(RUNNING if cause is Cause.CRON else RERUNNING, run_cause=cause.value), Running)
 
 
 @pytest.mark.parametrize("field", ["known_since", "last_attempt_at", "last_success_at", "last_failure_at"])
@@ -242,6 +276,22 @@ def test_a_run_without_its_particulars_is_refused(field: str) -> None:
     assert error.details["field"] == field
 
 
+@pytest.mark.parametrize("record", [FAILED, RERUNNING])
+@pytest.mark.parametrize("field", ["first_started_at", "first_scheduled", "attempt"])
+def test_what_is_repeated_without_its_obligation_is_refused(record: dict[str, Any], field: str) -> None:
+    """SPEC 10.1: the attempts after it would have another key."""
+    error = refusal(row(record, **{field: None}))
+    assert type(error) is TaskMissingFieldError
+    assert error.details["field"] == field
+
+
+@pytest.mark.parametrize("record", [NEW, SUCCEEDED, RUNNING])
+@pytest.mark.parametrize("field", ["first_started_at", "first_scheduled", "attempt"])
+def test_an_obligation_that_nothing_repeats_is_refused(record: dict[str, Any], field: str) -> None:
+    """SPEC 10.1: a run of cause cron begins its obligation."""
+    assert type(refusal(row(record, **{field: 1}))) is TaskInvalidStructureError
+
+
 @pytest.mark.parametrize("field", NUMBERS)
 @pytest.mark.parametrize("value", ["12", 1.5, b"x", True, [1]], ids=lambda value: type(value).__name__)
 def test_a_number_of_the_wrong_type_is_named(field: str, value: object) -> None:
@@ -292,6 +342,9 @@ def test_a_text_of_the_wrong_type_is_named(field: str, value: object) -> None:
         ("run_cause", "boredom"),
         ("run_cause", "CRON"),
         ("run_scheduled", 1 << 62),
+        ("first_started_at", 1 << 62),
+        ("first_scheduled", 1 << 62),
+        ("attempt", 0),
         ("written_by", 0),
     ],
 )
@@ -370,6 +423,9 @@ BAD_BY_FIELD: dict[str, Any] = {
     "run_cause": "x",
     "run_scheduled": "x",
     "written_by": 0,
+    "first_started_at": "x",
+    "first_scheduled": "x",
+    "attempt": 0,
 }
 
 
@@ -436,6 +492,13 @@ def test_any_rows_load_or_raise_a_deserialisation_error(given_rows: list[list[An
         assert each.run is None or (type(each.run) is int and isinstance(each.state, Running))
         for field in fields(each.state):
             value = getattr(each.state, field.name)
+            if isinstance(value, Obligation):
+                named = dict(zip(FIELDS, record, strict=True))
+                begun = (named["last_attempt_at"], named["run_scheduled"], 1)
+                repeated = (named["first_started_at"], named["first_scheduled"], named["attempt"])
+                assert astuple(value) == (begun if named["run_cause"] == "cron" else repeated)
+                assert set(map(type, astuple(value))) == {int}
+                continue
             assert value is None or type(value) is int
             assert value == record[FIELDS.index(field.name)]
 

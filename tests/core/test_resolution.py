@@ -24,17 +24,20 @@ from duly.core.resolution import (
     what_is_dropped,
 )
 from duly.core.steps import STEP_TASKS, finish
-from duly.core.task import AwaitingRetry, AwaitingRun, Interrupted, Running, Task, TaskState, Withdrawn
+from duly.core.task import AwaitingRetry, AwaitingRun, Interrupted, Obligation, Running, Task, TaskState, Withdrawn
 from tests.core.helpers import BERLIN, at, in_a_thread, minute, on_the_loop, states, task
 
 NOW = at("2025-06-15T12:00:30")
 THIS = minute("2025-06-15T12:00")
 SERVED = AwaitingRun(THIS, at("2025-06-15T12:00"), at("2025-06-15T12:00:01"))
+FIRST = Obligation(at("2025-06-15T11:58:01"), at("2025-06-15T11:58"), 1)
 INTERRUPTED = Interrupted(
-    minute("2025-06-15T11:58"), at("2025-06-15T11:58:01"), None, None, None, 0, 1, at("2025-06-15T11:58:01")
+    minute("2025-06-15T11:58"), at("2025-06-15T11:58:01"), None, None, None, 0, 1, at("2025-06-15T11:58:01"), FIRST
 )
-RETRYING = AwaitingRetry(THIS, at("2025-06-15T12:00"), None, at("2025-06-15T12:00:10"), at("2025-06-15T12:05:10"), 1)
-IN_FLIGHT = Running(THIS, at("2025-06-15T12:00"), None, None, None, 0, 0)
+RETRYING = AwaitingRetry(
+    THIS, at("2025-06-15T12:00"), None, at("2025-06-15T12:00:10"), at("2025-06-15T12:05:10"), 1, FIRST
+)
+IN_FLIGHT = Running(THIS, at("2025-06-15T12:00"), None, None, None, 0, 0, FIRST)
 
 
 def declare(*items: tuple[str, str, timedelta]) -> list[Registration]:
@@ -258,7 +261,9 @@ DROPPED: list[tuple[str, TaskState, tuple[str, ...]]] = [
     ),
     (
         "interrupted, waiting",
-        Interrupted(THIS, at("2025-06-15T12:00"), None, at("2025-06-15T11:00"), at("2025-06-15T11:30"), 1, 1, None),
+        Interrupted(
+            THIS, at("2025-06-15T12:00"), None, at("2025-06-15T11:00"), at("2025-06-15T11:30"), 1, 1, None, FIRST
+        ),
         ("interrupted run of 2025-06-15T12:00:00+00:00", "pending retry at 2025-06-15T11:30:00+00:00"),
     ),
     ("in flight", IN_FLIGHT, ()),

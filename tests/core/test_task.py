@@ -33,6 +33,7 @@ from duly.core.task import (
     succeed,
 )
 from tests.core.helpers import (
+    FIRST,
     MINUTE,
     SECOND,
     at,
@@ -62,12 +63,12 @@ def waits() -> AwaitingRun:
 
 def retries(when: str, failures: int = 1) -> AwaitingRetry:
     served, failed = minute("2025-06-15T11:58"), at("2025-06-15T11:58:05")
-    return AwaitingRetry(served, at("2025-06-15T11:58"), None, failed, at(f"2025-06-15T{when}"), failures)
+    return AwaitingRetry(served, at("2025-06-15T11:58"), None, failed, at(f"2025-06-15T{when}"), failures, FIRST)
 
 
 def runs(**changes: object) -> Running:
     served, begun = minute("2025-06-15T11:58"), at("2025-06-15T11:58:01")
-    state = Running(served, begun, None, None, pending_retry_until=None, failures=0, interruptions=0)
+    state = Running(served, begun, None, None, pending_retry_until=None, failures=0, interruptions=0, obligation=FIRST)
     return replace(state, **changes)  # type: ignore[arg-type]
 
 
@@ -81,6 +82,7 @@ def was_cut_short(resume: str | None, retry: str | None = None) -> Interrupted:
         failures=2 if retry else 0,
         interruptions=1,
         resume_at=at(f"2025-06-15T{resume}") if resume else None,
+        obligation=FIRST,
     )
 
 
@@ -267,7 +269,7 @@ def test_a_start_raises_served_through_to_its_own_minute_and_never_lowers_it(
     state: AwaitingRun | AwaitingRetry | Interrupted, now: Instant, own: Minute
 ) -> None:
     """SPEC 3.1: every start, whatever its cause. SPEC 2.5: if the clock was set back, it stays ahead."""
-    after = begin_run(state, now, own)
+    after = begin_run(state, now, own, FIRST)
     assert after.served_through == max(state.served_through, own)
 
 
@@ -276,7 +278,7 @@ def test_a_start_keeps_the_history_and_what_a_crash_must_not_forget(
     state: AwaitingRun | AwaitingRetry | Interrupted, now: Instant, own: Minute
 ) -> None:
     """SPEC 3: last attempt is the start of the latest run; 3.7: the retry it took the place of is remembered."""
-    after = begin_run(state, now, own)
+    after = begin_run(state, now, own, FIRST)
     assert after.last_attempt_at == now
     assert (after.last_success_at, after.last_failure_at) == (state.last_success_at, state.last_failure_at)
     assert after.pending_retry_until == getattr(state, "pending_retry_until", None)
@@ -292,7 +294,7 @@ def test_success_clears_the_retry(run: Running, now: Instant) -> None:
     """SPEC 3.4: nothing is pending any more; a new failure would count from one again."""
     after = succeed(run, now)
     assert after == AwaitingRun(run.served_through, run.last_attempt_at, now, run.last_failure_at)
-    again = fail(begin_run(after, now, after.served_through), now, Delay(0))
+    again = fail(begin_run(after, now, after.served_through, FIRST), now, Delay(0))
     assert again.failures == 1
 
 
@@ -391,10 +393,10 @@ def test_a_start_stamped_by_a_clock_that_was_ahead_restarts_now() -> None:
 def test_interruptions_are_counted_in_a_row() -> None:
     """SPEC 3.7: an end, success or failure, ends the row."""
     cut = interrupt(runs(interruptions=1), NOW, Delay(0), restart=True)
-    again = begin_run(cut, NOW, NOON)
+    again = begin_run(cut, NOW, NOON, FIRST)
     assert again.interruptions == 2
-    assert begin_run(succeed(again, NOW), NOW, NOON).interruptions == 0
-    assert begin_run(fail(again, NOW, Delay(0)), NOW, NOON).interruptions == 0
+    assert begin_run(succeed(again, NOW), NOW, NOON, FIRST).interruptions == 0
+    assert begin_run(fail(again, NOW, Delay(0)), NOW, NOON, FIRST).interruptions == 0
 
 
 # --- declared --------------------------------------------------------------------------------------------------------

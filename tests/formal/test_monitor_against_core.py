@@ -28,6 +28,7 @@ from duly.core.task import (
 )  # fmt: skip
 from duly.formal.monitor import Monitor
 from duly.formal.trace import BT, CK, IE, IS, RE, RG, RS, Event
+from tests.core.helpers import FIRST
 
 SECOND = MICROSECONDS
 
@@ -99,7 +100,7 @@ class History:
     def starts(self) -> None:
         if self.agree() and not isinstance(self.state, Running):
             self.run += 1
-            self.state = begin_run(self.state, self.now, self.minute())  # type: ignore[arg-type]
+            self.state = begin_run(self.state, self.now, self.minute(), FIRST)  # type: ignore[arg-type]
             self.note(RS(0, self.now, "x", self.generation, self.run, "cron", 0))
 
     def ends(self) -> None:

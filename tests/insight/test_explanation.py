@@ -127,6 +127,14 @@ GONE = [declared(until="2024-05-02T06:00")]
         ),
         pytest.param("2024-05-02T02:41", [FAILED, RETRIED], {}, Answer.RAN, ["retry", "succeeded"], id="retry"),
         pytest.param(
+            "2024-05-02T02:41",
+            [FAILED, RETRIED._replace(attempt=2, first_started_at=FAILED.started_at)],
+            {},
+            Answer.RAN,
+            ["retry", "repetition", "succeeded"],
+            id="retry with its attempt on record",
+        ),
+        pytest.param(
             "2024-05-02T02:30", [EVE, CUT_SHORT, RESTARTED], {}, Answer.RAN, ["onTime", "interrupted"], id="cut short"
         ),
         pytest.param(

@@ -8,7 +8,7 @@ from duly.core.moments import Delay, Instant, Minute, instant_of, minute_of
 from duly.core.record import StoredTask
 from duly.core.registration import Registration, read_registrations
 from duly.core.steps import finish
-from duly.core.task import AwaitingRun, Running, TaskState
+from duly.core.task import AwaitingRun, Obligation, Running, TaskState
 from duly.insight.json_form import json_form
 from duly.insight.plan import Plan, plan_of
 
@@ -36,7 +36,9 @@ def idle(served_through: Minute = MINUTE) -> TaskState:
 
 
 def running(started_at: Instant) -> TaskState:
-    return Running(minute_of(started_at, UTC), started_at, None, None, None, 0, 0)
+    return Running(
+        minute_of(started_at, UTC), started_at, None, None, None, 0, 0, Obligation(started_at, started_at, 1)
+    )
 
 
 def planned(registrations: Sequence[Registration], *tasks: tuple[StoredTask, bool], restart: bool = True) -> Plan:

@@ -37,7 +37,15 @@ def test_a_run_says_how_late_it_was_and_how_long_it_took() -> None:
         "durationMs": 749.1,
         "outcome": "failure",
         "error": "OSError: x",
+        "attempt": None,
+        "key": None,
     }
+
+
+def test_a_run_has_its_attempt_and_the_key_of_its_obligation() -> None:
+    """SPEC 10.1: made of the name, the generation and the first start."""
+    run = run_report(record(cause="retry")._replace(attempt=3, first_started_at=Instant(59_000_001)))
+    assert (run.attempt, run.key) == (3, "backup/1/1970-01-01T00:00:59.000001Z")
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,18 @@ from duly.core.changes import Starts
 from duly.core.moments import Instant, Minute
 from duly.core.registration import RunsOn
 from duly.core.steps import finish
-from duly.core.task import AwaitingRetry, AwaitingRun, Grounds, Interrupted, Running, Start, Task, TaskState, Withdrawn
+from duly.core.task import (
+    AwaitingRetry,
+    AwaitingRun,
+    Grounds,
+    Interrupted,
+    Obligation,
+    Running,
+    Start,
+    Task,
+    TaskState,
+    Withdrawn,
+)
 from duly.engine.runner import Run
 from duly.engine.settle import ReplacedRun, ReplacedRuns
 from duly.formal.calendar import NEVER, Schedule, zone_of
@@ -49,6 +60,8 @@ _HALF: Final = PERIOD // 2
 _OFFSETS: Final = {HOUR: BASE, HALF: BASE + _HALF}
 _ONCE: Final = Instant(BASE - PERIOD)
 """When something happened of which only that it did is ever asked."""
+
+_FIRST: Final = Obligation(_ONCE, _ONCE, 1)
 
 
 class Freezer:
@@ -127,17 +140,18 @@ class Freezer:
                 return AwaitingRun(self.minute(state.served_through, expression))
             case AwaitingRetry():
                 mark, ripe = self.minute(state.served_through, expression), self.past(state.pending_retry_until)
-                return AwaitingRetry(mark, _ONCE, None, _ONCE, ripe, 1)
+                return AwaitingRetry(mark, _ONCE, None, _ONCE, ripe, 1, _FIRST)
             case Running() | Interrupted():
-                retry_at = self.maybe(state.pending_retry_until)
+                retry_at, started = self.maybe(state.pending_retry_until), self.past(state.last_attempt_at)
                 changes: dict[str, Any] = {
                     "served_through": self.minute(state.served_through, expression),
-                    "last_attempt_at": self.past(state.last_attempt_at),
+                    "last_attempt_at": started,
                     "last_success_at": None,
                     "last_failure_at": None if retry_at is None else _ONCE,
                     "pending_retry_until": retry_at,
                     "failures": int(retry_at is not None),
                     "interruptions": min(1, state.interruptions),
+                    "obligation": Obligation(started, started, 1),  # what runs are for decides nothing
                 }
                 if isinstance(state, Interrupted):
                     changes["resume_at"] = self.maybe(state.resume_at)
@@ -147,6 +161,7 @@ class Freezer:
         running = row.run is not None
         retry_at = self.maybe(row.pending_retry_until)
         attempt = None if retry_at is None else _ONCE
+        started = self.past(row.last_attempt_at) if running and row.last_attempt_at else attempt
         return Row(
             self.generations[row.generation],
             row.name,
@@ -154,7 +169,7 @@ class Freezer:
             row.delay_ms,
             BASE,
             self.minute(row.served_through, row.cron),
-            self.past(row.last_attempt_at) if running and row.last_attempt_at else attempt,
+            started,
             None,
             attempt,
             retry_at,
@@ -162,7 +177,9 @@ class Freezer:
             min(1, row.interruptions),
             self.runs[row.run],
             "cron" if running else None,
-            BASE if running else None,
+            started if running else None,
+            1,
+            *((None, None, None) if running or retry_at is None else (_ONCE, _ONCE, 1)),
         )
 
     def task(self, task: Task) -> Frozen:
@@ -337,10 +354,10 @@ def thaw(frozen: Frozen, instance: Instance) -> World:
     for name, number in runs:
         task = known[name]
         assert isinstance(task.state, Running)
-        world.runs[task] = Run(task, number, grounds_of(task.state.last_attempt_at), world, 0.0)
+        world.runs[task] = Run(task, number, grounds_of(task.state.last_attempt_at), world, 0.0, UTC)
     for name, withdrawn, number, awaited in replaced:
         task = _task(withdrawn)
-        world.runs[task] = Run(task, number, grounds_of(now), world, 0.0)
+        world.runs[task] = Run(task, number, grounds_of(now), world, 0.0, UTC)
         world.replaced.by_name[name] = ReplacedRun(task, known[name] if awaited else None)
     due_lists: dict[tuple[RunsOn, int], tuple[DueList, int]] = {}
     if agenda is None:

@@ -51,7 +51,7 @@ def the_mark_is_not_raised(patch: Patch) -> None:
     patch.setattr(
         task,
         "begin_run",
-        lambda state, at, minute: replace(right(state, at, minute), served_through=state.served_through),
+        lambda state, *given: replace(right(state, *given), served_through=state.served_through),
     )
 
 

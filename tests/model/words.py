@@ -75,6 +75,9 @@ class Row(NamedTuple):
     run_cause: str | None = None
     run_scheduled: int | None = None
     written_by: int = 1
+    first_started_at: int | None = None
+    first_scheduled: int | None = None
+    attempt: int | None = None
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from duly.core.record import read_records
 from duly.core.registration import Registrations
 from duly.core.resolution import Resolution, resolve
 from duly.core.steps import finish
-from duly.core.task import Cause, Grounds, Interrupted, Running, Start, Task, corrected, interrupt
+from duly.core.task import Cause, Grounds, Interrupted, Obligation, Running, Start, Task, corrected, interrupt
 from duly.engine.runner import Run, failure, stamp
 from duly.engine.settle import ReplacedRuns, Settlement
 from duly.formal.monitor import Monitor
@@ -180,12 +180,13 @@ class World:
             self._write_start(start)
             task, run, grounds = start
             self.note(RS(0, grounds.at, task.name, task.generation, run, grounds.cause.value, len(self.runs)))
-            self.runs[task] = Run(task, run, grounds, self, 0.0)
+            self.runs[task] = Run(task, run, grounds, self, 0.0, UTC)
         self.agenda.apply(decision, decision.starts)
 
     def _write_start(self, start: Start) -> None:
         task, run, grounds = start
         after = grounds.after
+        repeats = grounds.cause is not Cause.CRON
         self.rows[task.name] = self.rows[task.name]._replace(
             served_through=after.served_through,
             last_attempt_at=after.last_attempt_at,
@@ -194,6 +195,9 @@ class World:
             run=run,
             run_cause=grounds.cause.value,
             run_scheduled=grounds.scheduled,
+            first_started_at=after.obligation.first_started_at if repeats else None,
+            first_scheduled=after.obligation.scheduled if repeats else None,
+            attempt=after.obligation.attempt if repeats else None,
         )
 
     def end(self, name: str, *, ok: bool) -> None:
@@ -216,6 +220,9 @@ class World:
                 run_scheduled=None,
                 last_success_at=end.at if ok else row.last_success_at,
                 last_failure_at=row.last_failure_at if ok else end.at,
+                first_started_at=None if ok else end.grounds.obligation.first_started_at,
+                first_scheduled=None if ok else end.grounds.obligation.scheduled,
+                attempt=None if ok else end.grounds.obligation.attempt,
             )
         self.note(RE(0, end.at, name, run.task.generation, run.number, ok))
         around: Any = _Surroundings(self)
@@ -352,4 +359,6 @@ class _Surroundings:
 
 def grounds_of(at: Instant) -> Grounds:
     """The grounds of a run that goes on, as far as its end asks for them: when it started."""
-    return Grounds(Cause.CRON, at, at, at, 0, False, Running(Minute(0), at, None, None, None, 0, 0))
+    return Grounds(
+        Cause.CRON, at, at, at, 0, False, Running(Minute(0), at, None, None, None, 0, 0, Obligation(at, at, 1))
+    )

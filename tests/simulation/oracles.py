@@ -23,7 +23,7 @@ from datetime import datetime, tzinfo
 from pathlib import Path
 from typing import Any, Final
 
-from duly.engine.runner import inside
+import duly
 from duly.formal import Value, check
 from duly.formal.calendar import zone_named
 from duly.stores.sqlite.trace import export
@@ -92,9 +92,9 @@ class Witness:
 
 def number_of_this_run() -> int:
     """Inside a callback: which run it is."""
-    run = inside.get()
+    run = duly.current_run()
     assert run is not None, "no callback of a scheduler"
-    return run.number
+    return run.run_id
 
 
 @dataclass

@@ -62,7 +62,7 @@ def keep_marks(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
         duly.core.task,
         "begin_run",
-        lambda state, at, minute: replace(begin_run(state, at, minute), served_through=state.served_through),
+        lambda state, *given: replace(begin_run(state, *given), served_through=state.served_through),
     )
 
 

@@ -34,6 +34,23 @@ class Row:
     retired_at: int | None = None
     """Set: the declaration is no longer in force, and has no state."""
 
+    @property
+    def repeats(self) -> bool:
+        """Whether a retry is pending, or under way: the obligation that it repeats began with the latest attempt."""
+        return self.pending_retry_until is not None if self.run is None else self.run_cause != "cron"
+
+    @property
+    def first_started_at(self) -> int | None:
+        return self.last_attempt_at if self.repeats else None
+
+    @property
+    def first_scheduled(self) -> int | None:
+        return self.first_started_at
+
+    @property
+    def attempt(self) -> int | None:
+        return max(1, self.failures) if self.repeats else None
+
 
 Run = tuple[int, int, str, int, int, int | None, str, str | None]
 """Number, generation, cause, scheduled, started, ended, outcome, error."""

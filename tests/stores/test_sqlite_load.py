@@ -124,7 +124,7 @@ def test_a_task_without_a_state_and_a_state_without_a_task_are_noticed(
 
 def test_a_name_that_appears_twice_is_named_also_in_blocks() -> None:
     """SPEC 5.5: the index of the store forbids it; a damaged one may not."""
-    rest = (HOURLY, 1000, 5, 60, None, None, None, None, 0, 0, None, None, None, 1)
+    rest = (HOURLY, 1000, 5, 60, None, None, None, None, 0, 0, None, None, None, 1, None, None, None)
     for blocks in (
         [EqualRows([1, 2], ["a", "a"], rest)],
         [EqualRows([1], ["a"], rest), EqualRows([2, 3], ["b", "a"], rest)],

@@ -159,11 +159,13 @@ def _rows(data: bytes) -> list[list[Any]]:
 
 _NOW: Final = 1_748_833_110_000_000
 _RIGHT: Final[list[list[Any]]] = [
-    [1, "a", "0 3 * * *", 60_000, _NOW, _NOW // MICROSECONDS, None, None, None, None, 0, 0, None, None, None, 1],
-    [2, "b", "* * * * *", 0, _NOW, _NOW // MICROSECONDS, _NOW, _NOW, None, None, 0, 0, None, None, None, 1],
-    [3, "c", "0 0 29 2 *", 1, _NOW, 0, _NOW, None, _NOW, _NOW, 1, 0, None, None, None, 2],
-    [4, "d", "1-31 0 1-31 * *", 1, _NOW, 0, _NOW, None, _NOW, _NOW, 1, 3, 7, "retry", _NOW, 2],
-]
+    [1, "a", "0 3 * * *", 60_000, _NOW, _NOW // MICROSECONDS, None, None, None, None, 0, 0, None, None, None, 1,
+     None, None, None],
+    [2, "b", "* * * * *", 0, _NOW, _NOW // MICROSECONDS, _NOW, _NOW, None, None, 0, 0, None, None, None, 1,
+     None, None, None],
+    [3, "c", "0 0 29 2 *", 1, _NOW, 0, _NOW, None, _NOW, _NOW, 1, 0, None, None, None, 2, _NOW, _NOW, 1],
+    [4, "d", "1-31 0 1-31 * *", 1, _NOW, 0, _NOW, None, _NOW, _NOW, 1, 3, 7, "retry", _NOW, 2, _NOW, _NOW, 4],
+]  # fmt: skip
 """Four kinds of rows that are right; the fuzzer mixes their fields."""
 
 _VALUES: Final[tuple[Any, ...]] = (

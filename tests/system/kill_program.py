@@ -21,7 +21,6 @@ from typing import Any, NamedTuple
 import duly
 from duly.clock import SystemClock
 from duly.core.changes import Batch
-from duly.engine.runner import inside
 from duly.events import Event, TaskRunCompleted, TaskRunFailed, TaskRunStarted
 from duly.stores.port import Refusal, TraceRow
 from duly.stores.sqlite import SqliteStore
@@ -89,10 +88,10 @@ class Witness:
         """The work of an errand, with a witness at both ends."""
 
         def begin() -> tuple[int, bool]:
-            around = inside.get()
+            around = duly.current_run()
             assert around is not None
-            self.say("begin", errand.name, around.number)
-            return around.number, self._is_to_fail(errand)
+            self.say("begin", errand.name, around.run_id)
+            return around.run_id, self._is_to_fail(errand)
 
         def end(run: int, fails: bool) -> None:
             self.say("raise" if fails else "end", errand.name, run)

@@ -5,7 +5,7 @@ from typing import Any, Final, NamedTuple
 
 from duly.core.cron import CronExpression, parse_cron
 from duly.core.moments import LAST_INSTANT, MICROSECONDS, Delay, Instant, Minute
-from duly.core.task import AwaitingRetry, AwaitingRun, Cause, Running, TaskState
+from duly.core.task import AwaitingRetry, AwaitingRun, Cause, Obligation, Running, TaskState
 from duly.errors import (
     InvalidCronExpressionError,
     TaskInvalidStructureError,
@@ -31,9 +31,15 @@ FIELDS: Final = (
     "run_cause",
     "run_scheduled",
     "written_by",
+    "first_started_at",
+    "first_scheduled",
+    "attempt",
 )
 """The fields of a row, in the order in which stores return them. `known_since` and instants are microseconds since the
-epoch, `served_through` is a minute; a task is running if and only if `run` is set."""
+epoch, `served_through` is a minute; a task is running if and only if `run` is set.
+
+The last three are the obligation that a pending retry or the present run repeats, None where there is no such thing: a
+run of cause cron begins its obligation."""
 
 _FIRST_INSTANT: Final = -62_135_596_800 * MICROSECONDS  # the year 1
 _CAUSES: Final = frozenset(cause.value for cause in Cause)
@@ -149,7 +155,8 @@ class _Reader:
 
 
 def _state(rest: tuple[Any, ...], name: str) -> TaskState:
-    known_since, served, attempt, success, failure, retry, failures, interruptions, run, cause, scheduled, writer = rest
+    known_since, served, attempt, success, failure, retry, failures, interruptions, *about_run = rest
+    run, cause, scheduled, writer, *repeated = about_run
     _instant("known_since", known_since, name, required=True)
     _whole("served_through", served, name, lowest=_FIRST_INSTANT // MICROSECONDS)
     if served > LAST_INSTANT // MICROSECONDS:
@@ -170,6 +177,10 @@ def _state(rest: tuple[Any, ...], name: str) -> TaskState:
         )
     if run is not None:
         _running_details(cause, scheduled, name)
+    begins = cause == Cause.CRON.value
+    if (begins or (run is None and retry is None)) and repeated != [None, None, None]:
+        raise TaskInvalidStructureError(rest, "an obligation is repeated that nothing repeats", task=name)
+    if run is not None:
         return Running(
             Minute(served),
             attempt,
@@ -178,11 +189,14 @@ def _state(rest: tuple[Any, ...], name: str) -> TaskState:
             pending_retry_until=retry,
             failures=failures,
             interruptions=interruptions,
+            obligation=Obligation(attempt, scheduled, 1) if begins else _obligation(repeated, name),
         )
     if cause is not None or scheduled is not None:
         raise TaskInvalidStructureError(rest, "run_cause or run_scheduled of a run that is not there", task=name)
     if retry is not None:
-        return AwaitingRetry(Minute(served), attempt, success, failure, Instant(retry), failures)
+        return AwaitingRetry(
+            Minute(served), attempt, success, failure, Instant(retry), failures, _obligation(repeated, name)
+        )
     return AwaitingRun(Minute(served), attempt, success, failure)
 
 
@@ -194,6 +208,14 @@ def _running_details(cause: object, scheduled: object, name: str) -> None:
     if cause not in _CAUSES:
         raise TaskInvalidValueError("run_cause", cause, f"must be one of {', '.join(sorted(_CAUSES))}", task=name)
     _instant("run_scheduled", scheduled, name, required=True)
+
+
+def _obligation(fields: Sequence[Any], name: str) -> Obligation:
+    first_started_at, scheduled, attempt = fields
+    _instant("first_started_at", first_started_at, name, required=True)
+    _instant("first_scheduled", scheduled, name, required=True)
+    _whole("attempt", attempt, name, lowest=1)
+    return Obligation(first_started_at, scheduled, attempt)
 
 
 def _expression(cron: object, name: str) -> CronExpression:

@@ -8,11 +8,12 @@ so a million tasks that do the same thing at the same minute cost one transition
 """
 
 from dataclasses import dataclass, replace
+from datetime import UTC
 from enum import Enum
 from typing import Final, NamedTuple
 
 from duly.core.cron import CronExpression
-from duly.core.moments import MICROSECONDS, Delay, Instant, Minute, after, begin
+from duly.core.moments import MICROSECONDS, Delay, Instant, Minute, after, as_datetime, begin
 from duly.core.registration import Callback, RunsOn
 
 SHORTEST_DELAY: Final = Delay(1_000)
@@ -23,6 +24,28 @@ CRASH_LOOP_DELAY: Final = Delay(60_000)
 
 SERVED_AHEAD_SECONDS_MAX: Final = 3 * 3600
 """If `served_through` lies further ahead than this, the clock has been set back since (SPEC 2.5)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Obligation:
+    """A start of cause cron begins one, starts of cause retry or interrupted repeat it (SPEC 10.1)."""
+
+    first_started_at: Instant
+    scheduled: Instant  # the due minute that the first start served
+    attempt: int  # number of the latest start; failures and interruptions both count
+
+    def repeated(self) -> "Obligation":
+        """The obligation with one more attempt."""
+        return replace(self, attempt=self.attempt + 1)
+
+
+def idempotency_key(name: str, generation: int, first_started_at: Instant) -> str:
+    """The text that all attempts for one obligation share, and that no other obligation in the store has (SPEC 10.1).
+
+    A name may contain anything, but what follows it is a number and a time of fixed length.
+    """
+    started = as_datetime(first_started_at, UTC).replace(tzinfo=None)
+    return f"{name}/{generation}/{started.isoformat(timespec='microseconds')}Z"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +68,7 @@ class AwaitingRetry:
     last_failure_at: Instant
     pending_retry_until: Instant
     failures: int  # in a row
+    obligation: Obligation  # what the retry repeats
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +82,7 @@ class Running:
     pending_retry_until: Instant | None  # the retry whose place this run took; a crash must not forget it
     failures: int
     interruptions: int  # in a row, before this run
+    obligation: Obligation
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +97,7 @@ class Interrupted:
     failures: int
     interruptions: int
     resume_at: Instant | None  # when the interrupted run is owed again; None: the task waits for its next due minute
+    obligation: Obligation  # what the interrupted run was for
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +183,11 @@ class Grounds:
     preempts_retry: bool
     after: Running
 
+    @property
+    def obligation(self) -> Obligation:
+        """What the start is for, with the number of the attempt."""
+        return self.after.obligation
+
 
 class Start(NamedTuple):
     """A task starts, as run number `run`."""
@@ -217,12 +248,15 @@ def grounds_for(state: TaskState, owed: Owed | None, now: Instant, minute: Minut
     if cause is Cause.CRON:
         assert owed is not None
         scheduled, owed_since = begin(owed.latest), begin(owed.earliest)
+        served = Obligation(now, scheduled, 1)
     elif cause is Cause.RETRY:
-        assert retry_at is not None
+        assert retry_at is not None and not isinstance(state, AwaitingRun)
         scheduled = owed_since = retry_at
+        served = state.obligation.repeated()
     else:
         assert isinstance(state, Interrupted) and state.resume_at is not None
         scheduled, owed_since = state.last_attempt_at, state.resume_at
+        served = state.obligation.repeated()
         if owed is not None:  # one start serves both, and a due minute may have come while the run had to wait
             owed_since = min(owed_since, begin(owed.earliest))
     return Grounds(
@@ -232,11 +266,13 @@ def grounds_for(state: TaskState, owed: Owed | None, now: Instant, minute: Minut
         owed_since=owed_since,
         retry_count=0 if isinstance(state, AwaitingRun) else state.failures,
         preempts_retry=cause is Cause.CRON and retry_at is not None,
-        after=begin_run(state, now, minute),
+        after=begin_run(state, now, minute, served),
     )
 
 
-def begin_run(state: AwaitingRun | AwaitingRetry | Interrupted, at: Instant, minute: Minute) -> Running:
+def begin_run(
+    state: AwaitingRun | AwaitingRetry | Interrupted, at: Instant, minute: Minute, served: Obligation
+) -> Running:
     """The state after a start, whatever its cause: `served_through` rises to its minute, and is never lowered."""
     return Running(
         served_through=max(state.served_through, minute),
@@ -246,6 +282,7 @@ def begin_run(state: AwaitingRun | AwaitingRetry | Interrupted, at: Instant, min
         pending_retry_until=None if isinstance(state, AwaitingRun) else state.pending_retry_until,
         failures=0 if isinstance(state, AwaitingRun) else state.failures,
         interruptions=state.interruptions if isinstance(state, Interrupted) else 0,
+        obligation=served,
     )
 
 
@@ -263,6 +300,7 @@ def fail(run: Running, at: Instant, delay: Delay) -> AwaitingRetry:
         at,
         pending_retry_until=after(at, effective(delay)),
         failures=run.failures + 1,
+        obligation=run.obligation,
     )
 
 
@@ -283,6 +321,7 @@ def interrupt(run: Running, now: Instant, delay: Delay, *, restart: bool) -> Int
         failures=run.failures,
         interruptions=interruptions,
         resume_at=resume_at,
+        obligation=run.obligation,
     )
 
 

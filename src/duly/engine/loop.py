@@ -219,7 +219,7 @@ class Loop:
                     if granted is None:
                         break  # a stop() overtook the commit
                     self._agenda.apply(decision, granted)
-                    self._runner.admit(granted)
+                    self._runner.admit(granted, self._agenda.zone)
                     durable = granted
                 tally.evaluated += decision.evaluated
                 tally.started += granted.count

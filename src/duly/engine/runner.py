@@ -1,26 +1,27 @@
 """Runs callbacks on the event loop or in threads, and stamps and records how each one ended."""
 
 import asyncio
-import contextvars
 import inspect
 import traceback
 from collections import deque
 from collections.abc import Awaitable, Sequence
+from datetime import UTC, tzinfo
 from itertools import chain, repeat
 from types import FrameType
 from typing import TYPE_CHECKING, Final
 
 from duly.core.agenda import Slots
 from duly.core.changes import Starts
-from duly.core.moments import MICROSECONDS, Instant
+from duly.core.moments import MICROSECONDS, Instant, as_datetime
 from duly.core.registration import RunsOn
-from duly.core.task import End, Grounds, Running, Task, fail
+from duly.core.task import End, Grounds, Running, Task, fail, idempotency_key
 from duly.engine.gate import Gate
 from duly.engine.journal import Journal
 from duly.engine.pacing import SLICE_SECONDS, breathe, give_way
 from duly.engine.setup import Setup
 from duly.engine.traffic import Traffic
 from duly.events import TaskRunCompleted
+from duly.run_context import CurrentRun, RunInContext, inside
 
 if TYPE_CHECKING:
     from duly.engine.watchdog import LoopWatchdog
@@ -43,30 +44,41 @@ ERROR_TEXT_BYTES_MAX: Final = 4096
 
 # --- a run -----------------------------------------------------------------------------------------------------------
 
-inside: contextvars.ContextVar["Run | None"] = contextvars.ContextVar("duly_run", default=None)
-"""The run whose callback the current code belongs to: tasks it spawned and its worker thread included."""
-
 
 class Run:
     """One run, from the call of its callback to the end of it."""
 
-    __slots__ = ("__dict__", "begun", "cancellable", "ended", "grounds", "number", "owner", "runs_on", "task", "work")
+    __slots__ = (
+        "__dict__",
+        "begun",
+        "cancellable",
+        "ended",
+        "grounds",
+        "number",
+        "owner",
+        "runs_on",
+        "task",
+        "work",
+        "zone",
+    )
 
     # Few runs have these: the default is a class attribute, and a value of its own goes into the run's dictionary.
     timed_out = False
     overdue = False  # announced once
     duration_ms: float | None = None  # None: nothing listened when it ended
     error: BaseException | None = None
-    outer: "Run | None" = None
+    outer: RunInContext | None = None
     """The run, of another scheduler, inside which this one's scheduler was started."""
+    _description: CurrentRun | None = None  # None: nobody has asked for it
 
-    def __init__(self, task: Task, number: int, grounds: Grounds, owner: object, begun: float) -> None:
+    def __init__(self, task: Task, number: int, grounds: Grounds, owner: object, begun: float, zone: tzinfo) -> None:
         self.task = task
         self.runs_on = task.runs_on  # a later initialize() may change where the task's next runs go
         self.number = number
         self.grounds = grounds
         self.owner = owner
         self.begun = begun  # elapsed seconds
+        self.zone = zone
         self.work: asyncio.Task[None] | None = None
         self.cancellable = task.runs_on is RunsOn.LOOP  # a thread cannot be cancelled, an awaitable it returned can
         self.ended = False
@@ -76,12 +88,28 @@ class Run:
         """When its start was decided."""
         return self.grounds.at
 
+    def describe(self) -> CurrentRun:
+        """What `current_run()` returns inside of it."""
+        if self._description is None:
+            task, grounds = self.task, self.grounds
+            obligation = grounds.obligation
+            self._description = CurrentRun(
+                task.name,
+                self.number,
+                as_datetime(grounds.at, self.zone),
+                as_datetime(obligation.scheduled, self.zone),
+                grounds.cause.value,
+                obligation.attempt,
+                idempotency_key(task.name, task.generation, obligation.first_started_at),
+            )
+        return self._description
+
 
 def run_around(owner: object) -> Run | None:
     """The run of this owner that has not ended and inside which the caller is, if there is one (SPEC 4.3)."""
     run = inside.get()
     while run is not None:
-        if run.owner is owner and not run.ended:
+        if isinstance(run, Run) and run.owner is owner and not run.ended:
             return run
         run = run.outer
     return None
@@ -123,7 +151,8 @@ class Runner:
         self._pool = setup.host.new_pool(setup.threads)
         self._threads_used = 0
         self._admitted = 0.0
-        self._outer: Run | None = None
+        self._outer: RunInContext | None = None
+        self._zone: tzinfo = UTC
         self._timed = False  # something listens to how long runs take
         self._timeout = setup.options.run_timeout
         self._deadlines: deque[tuple[float, Run]] = deque()
@@ -136,9 +165,10 @@ class Runner:
         # More threads than there are may be in use: an initialize() can turn a durable start into a blocking one.
         return Slots(None if most is None else most - self.open, max(0, self._pool.size - self._threads_used))
 
-    def admit(self, granted: Starts) -> None:
-        """Durable starts take their slots; from here on stop() waits for them."""
+    def admit(self, granted: Starts, zone: tzinfo) -> None:
+        """Durable starts take their slots; from here on stop() waits for them. `zone` is the host's."""
         self._admitted = self._clock.elapsed()
+        self._zone = zone
         self._outer = inside.get()  # the engine may have been started inside a run of another scheduler
         for block in granted.blocks:
             for number, task in enumerate(block.tasks, block.first_run):
@@ -153,7 +183,7 @@ class Runner:
 
     def _new_run(self, task: Task, number: int, grounds: Grounds) -> Run:
         """A run that is about to be called; one that needs a thread holds it from its admission on."""
-        run = self.runs[task] = Run(task, number, grounds, self._setup, self._admitted)
+        run = self.runs[task] = Run(task, number, grounds, self._setup, self._admitted, self._zone)
         if run.runs_on is RunsOn.THREAD:
             self._threads_used += 1
         if self._outer is not None:

@@ -317,9 +317,9 @@ class _Question:
     def _why_started(self, run: RunRecord) -> list[Reason]:
         previous = self.evidence.run_before(run.started_at)
         if run.cause == "retry":
-            return [self._retry(run, previous)]
+            return [self._retry(run, previous), *self._repetition(run)]
         if run.cause == "interrupted":
-            return self._restart(run)
+            return [*self._restart(run), *self._repetition(run)]
         lateness = self.evidence.lateness(run)
         reasons = [self._due_at("onTime", run)] if lateness <= PUNCTUAL else self._why_late(run, previous)
         if previous is not None and previous.outcome == "failure":
@@ -379,6 +379,14 @@ class _Question:
                 text = "it was not the first interruption in a row, so it waited before it started again"
                 reasons.append(Reason("crashLoopDelay", text))
         return reasons
+
+    def _repetition(self, run: RunRecord) -> list[Reason]:
+        """Which attempt it was, if that is on record."""
+        if run.attempt is None or run.first_started_at is None:
+            return []
+        facts = {"attempt": run.attempt, "key": run.key, "firstStartedAt": self._local(run.first_started_at)}
+        text = f"attempt {run.attempt}; key {run.key}"
+        return [Reason("repetition", text, facts)]
 
     def _what_became_of(self, run: RunRecord) -> list[Reason]:
         facts = self._facts(run)

@@ -15,7 +15,7 @@ from typing import Final
 from duly.core.cron import CronExpression
 from duly.core.due import latest_due, next_due
 from duly.core.moments import LAST_INSTANT, MICROSECONDS, Delay, Instant, Minute, begin, minute_of, zone_name
-from duly.core.task import AwaitingRetry, AwaitingRun, Running, interrupt, lateness_threshold
+from duly.core.task import AwaitingRetry, AwaitingRun, Obligation, Running, interrupt, lateness_threshold
 from duly.errors import CronCalculationError
 from duly.insight.words import between, names, stretch
 from duly.insight.zone import zone_in_use
@@ -163,7 +163,16 @@ class Examination:
         """When interrupted tasks may start again without a due minute."""
         assert cohort.interruption is not None
         started_at, delay, interruptions = cohort.interruption
-        run = Running(cohort.served_through, started_at, None, None, None, failures=0, interruptions=interruptions)
+        run = Running(
+            cohort.served_through,
+            started_at,
+            None,
+            None,
+            None,
+            failures=0,
+            interruptions=interruptions,
+            obligation=Obligation(started_at, started_at, 1),  # decides nothing about when it may start
+        )
         resume_at = interrupt(run, self.snapshot.at, delay, restart=True).resume_at
         assert resume_at is not None
         return resume_at

@@ -29,6 +29,11 @@ class RunReport:
     """`success`, `failure`, `interrupted`, `running`."""
 
     error: str | None
+    attempt: int | None
+    """The number of the attempt for its obligation; None if an older version of duly has not recorded it."""
+
+    key: str | None
+    """The idempotency key that the run had; None if an older version of duly ran it, and it was a repetition."""
 
 
 def run_report(record: RunRecord) -> RunReport:
@@ -47,4 +52,6 @@ def run_report(record: RunRecord) -> RunReport:
         None if took is None else took / 1000,
         record.outcome,
         record.error,
+        record.attempt,
+        record.key,
     )

@@ -16,7 +16,7 @@ from duly.core.cron import CronExpression
 from duly.core.moments import Delay, Instant, Minute
 from duly.core.record import EqualRows, StoredTask
 from duly.core.resolution import Mark, Resolution
-from duly.core.task import Correction, Start
+from duly.core.task import Correction, Start, idempotency_key
 
 if TYPE_CHECKING:
     from duly.formal.registers import RegisterSnapshot
@@ -284,6 +284,19 @@ class RunRecord(NamedTuple):
     """`success`, `failure`, `interrupted`, `running`."""
 
     error: str | None = None
+    attempt: int | None = None
+    first_started_at: Instant | None = None
+    """The number of the attempt for its obligation, and the first start for it (SPEC 10.1).
+
+    None for a retry or a repetition that a store of an older schema has recorded.
+    """
+
+    @property
+    def key(self) -> str | None:
+        """The idempotency key, as `current_run()` had it inside the run."""
+        if self.first_started_at is None:
+            return None
+        return idempotency_key(self.task, self.generation, self.first_started_at)
 
 
 class Declaration(NamedTuple):

@@ -168,9 +168,14 @@ def _row(run: RunReport, at: Instant, zone: tzinfo, *, named: bool) -> Sequence[
         (late, ""),
         ("-" if end is None else between(run.started_at, max(end, run.started_at)), ""),
         (run.outcome, _STYLES.get(run.outcome, "")),
-        (run.cause, ""),
+        (why(run), ""),
         (first_line(run.error or "", 100), ""),
     ]
+
+
+def why(run: RunReport) -> str:
+    """The cause of a run, and the number of the attempt if it is not the first."""
+    return run.cause if (run.attempt or 1) == 1 else f"{run.cause} #{run.attempt}"
 
 
 # --- durations -------------------------------------------------------------------------------------------------------

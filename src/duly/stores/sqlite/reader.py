@@ -92,7 +92,7 @@ _COUNTED: Final = (
     # Tasks that did not end before the bound: `total` leaves out the NULL of a task that never ended.
     "total(s.last_success_at >= :bound OR s.last_failure_at >= :bound)"
 )
-_RUN: Final = "run, generation, cause, scheduled, started_at, ended_at, outcome, error"
+_RUN: Final = "run, generation, cause, scheduled, started_at, ended_at, outcome, error, attempt, first_started_at"
 
 
 class SqliteReader:
@@ -499,7 +499,10 @@ class SqliteView:
         rows = self._connection.execute(
             # Names are looked up for those runs alone that are within the limit.
             "SELECT r.run, ifnull(t.name, :unknown), r.generation, ifnull(t.cron, :unknown), r.cause, r.scheduled, "
-            f"r.started_at, r.ended_at, r.outcome, r.error FROM (SELECT {_RUN} FROM {found} {order} LIMIT :limit) AS r "
+            "r.started_at, r.ended_at, r.outcome, r.error, "
+            # A run of cause cron is the first attempt for its obligation, which its row does not say again.
+            "iif(r.cause = 'cron', 1, r.attempt), iif(r.cause = 'cron', r.started_at, r.first_started_at) "
+            f"FROM (SELECT {_RUN} FROM {found} {order} LIMIT :limit) AS r "
             f"LEFT JOIN tasks AS t ON t.generation = r.generation {order.replace('started_at', 'r.started_at')}",
             {"limit": -1 if limit is None else limit, "unknown": _UNKNOWN, **bounds},
         )
@@ -660,7 +663,8 @@ class SqliteView:
             self._connection.execute(
                 "CREATE TEMP TABLE under_way AS SELECT s.run AS run, s.generation AS generation, "
                 "s.run_cause AS cause, s.run_scheduled AS scheduled, s.last_attempt_at AS started_at, "
-                f"NULL AS ended_at, iif({_CUT_SHORT}, 'interrupted', 'running') AS outcome, NULL AS error "
+                f"NULL AS ended_at, iif({_CUT_SHORT}, 'interrupted', 'running') AS outcome, NULL AS error, "
+                "s.attempt AS attempt, s.first_started_at AS first_started_at "
                 "FROM states AS s WHERE s.run IS NOT NULL",
                 self._alive,
             )

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 from duly.core.changes import Batch, Ends, StartBlock, SuccessBlock
 from duly.core.moments import MICROSECONDS, Instant
 from duly.core.resolution import MARK_KEPT, Mark
-from duly.core.task import SERVED_AHEAD_SECONDS_MAX, SHORTEST_DELAY, Correction, End, Task
+from duly.core.task import SERVED_AHEAD_SECONDS_MAX, SHORTEST_DELAY, Cause, Correction, End, Grounds, Task
 from duly.stores.port import Replacement
 
 Verb = Literal["replaced", "written"]
@@ -28,6 +28,9 @@ DECLARED_TOGETHER_MAX: Final = 20_000
 
 OFFSET_BITS: Final = 20
 """An end is packed as `generation << 20 | milliseconds since the first end`, which has room for 17 minutes."""
+
+RUN: Final = "run, generation, cause, scheduled, started_at, ended_at, outcome, error, first_started_at, attempt"
+"""The columns of a run record, in the order in which they are written."""
 
 ENDED: Final = (
     f"SELECT value >> {OFFSET_BITS} AS generation, :base + 1000 * (value & {(1 << OFFSET_BITS) - 1}) AS at "
@@ -82,9 +85,10 @@ class Statements:
             "INSERT OR IGNORE INTO schedulers VALUES (?, ?, ?)", (self.key, self.identifier, replacement.at)
         )
         connection.execute(
-            "INSERT INTO runs (run, generation, cause, scheduled, started_at, ended_at, outcome, error) "
-            "SELECT run, generation, run_cause, run_scheduled, last_attempt_at, NULL, 'interrupted', NULL FROM states "
-            "WHERE run IS NOT NULL AND run NOT IN (SELECT run FROM runs WHERE outcome = 'interrupted')"
+            f"INSERT INTO runs ({RUN}) "
+            "SELECT run, generation, run_cause, run_scheduled, last_attempt_at, NULL, 'interrupted', NULL, "
+            "first_started_at, attempt FROM states WHERE run IS NOT NULL "
+            "AND run NOT IN (SELECT run FROM runs WHERE outcome = 'interrupted')"
         )
         self._trim_history(connection)
         # Declarations that are neither in force nor in history any more, and schedulers that no record names.
@@ -168,10 +172,12 @@ class Statements:
     def _write_starts(self, connection: sqlite3.Connection, block: StartBlock) -> None:
         grounds = block.grounds
         after = grounds.after
+        first_started_at, first_scheduled, attempt = _repeated(grounds)
         connection.execute(
             "UPDATE states SET served_through = :mark, last_attempt_at = :at, pending_retry_until = :retry, "
             "interruptions = :interruptions, run = :first_run + j.key, run_cause = :cause, "
-            "run_scheduled = :scheduled, written_by = :key "
+            "run_scheduled = :scheduled, written_by = :key, "
+            "first_started_at = :first, first_scheduled = :first_scheduled, attempt = :attempt "
             "FROM json_each(:generations) AS j WHERE states.generation = j.value",
             {
                 "mark": after.served_through,
@@ -182,6 +188,9 @@ class Statements:
                 "cause": grounds.cause.value,
                 "scheduled": grounds.scheduled,
                 "key": self.key,
+                "first": first_started_at,
+                "first_scheduled": first_scheduled,
+                "attempt": attempt,
                 "generations": _array([task.generation for task in block.tasks]),
             },
         )
@@ -198,19 +207,30 @@ class Statements:
             self._keep_history(connection, ends, Ends(together), base, "success", None)
             connection.execute(
                 "UPDATE states SET last_success_at = ended.at, pending_retry_until = NULL, failures = 0, "
-                "interruptions = 0, run = NULL, run_cause = NULL, run_scheduled = NULL, written_by = :key "
+                "interruptions = 0, run = NULL, run_cause = NULL, run_scheduled = NULL, written_by = :key, "
+                "first_started_at = NULL, first_scheduled = NULL, attempt = NULL "
                 f"FROM ({ENDED}) AS ended WHERE states.generation = ended.generation",
                 {"ends": ends, "base": base, "key": self.key},
             )
 
     def _write_failure(self, connection: sqlite3.Connection, end: End) -> None:
+        obligation = end.grounds.obligation
         alone = _array([end.task.generation << OFFSET_BITS])
         self._keep_history(connection, alone, Ends([end]), end.at, "failure", end.error)
         connection.execute(
             "UPDATE states SET last_failure_at = ?, pending_retry_until = ?, failures = ?, "
-            "interruptions = 0, run = NULL, run_cause = NULL, run_scheduled = NULL, written_by = ? "
-            "WHERE generation = ?",
-            (end.at, end.pending_retry_until, end.failures, self.key, end.task.generation),
+            "interruptions = 0, run = NULL, run_cause = NULL, run_scheduled = NULL, written_by = ?, "
+            "first_started_at = ?, first_scheduled = ?, attempt = ? WHERE generation = ?",
+            (
+                end.at,
+                end.pending_retry_until,
+                end.failures,
+                self.key,
+                obligation.first_started_at,
+                obligation.scheduled,
+                obligation.attempt,
+                end.task.generation,
+            ),
         )
 
     def _keep_history(
@@ -225,9 +245,10 @@ class Statements:
         if not self.history:
             return
         kept = connection.execute(
-            "INSERT INTO runs (run, generation, cause, scheduled, started_at, ended_at, outcome, error) "
-            "SELECT s.run, s.generation, s.run_cause, s.run_scheduled, s.last_attempt_at, ended.at, :outcome, :error "
-            f"FROM ({ENDED}) AS ended CROSS JOIN states AS s ON s.generation = ended.generation",
+            f"INSERT INTO runs ({RUN}) "
+            "SELECT s.run, s.generation, s.run_cause, s.run_scheduled, s.last_attempt_at, ended.at, :outcome, :error, "
+            f"s.first_started_at, s.attempt FROM ({ENDED}) AS ended "
+            "CROSS JOIN states AS s ON s.generation = ended.generation",
             {"ends": packed, "base": base, "outcome": outcome, "error": error},
         ).rowcount
         if kept == ends.count:
@@ -239,8 +260,7 @@ class Statements:
         )
         in_force = {generation for (generation,) in found}
         connection.executemany(
-            "INSERT INTO runs (run, generation, cause, scheduled, started_at, ended_at, outcome, error) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            f"INSERT INTO runs ({RUN}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 (
                     end.run,
@@ -251,9 +271,12 @@ class Statements:
                     end.at,
                     outcome,
                     error,
+                    first_started_at,
+                    attempt,
                 )
                 for end in ends.singles()
                 if end.task.generation not in in_force
+                for first_started_at, _, attempt in (_repeated(end.grounds),)
             ),
         )
 
@@ -279,6 +302,14 @@ class Statements:
             "AND pending_retry_until > :now + 1000 * max(:shortest, t.delay_ms)",
             {"now": now, "shortest": SHORTEST_DELAY, "key": self.key},
         )
+
+
+def _repeated(grounds: Grounds) -> tuple[Instant | None, Instant | None, int | None]:
+    """The columns of the obligation that a start repeats; of one that begins its obligation, other columns say all."""
+    if grounds.cause is Cause.CRON:
+        return None, None, None
+    obligation = grounds.obligation
+    return obligation.first_started_at, obligation.scheduled, obligation.attempt
 
 
 def _configuration(task: Task) -> tuple[str, int]:
