@@ -193,6 +193,19 @@ async def test_a_start_is_granted_when_it_is_durable(bench: Bench) -> None:
     assert bench.running() == {"t0"}
 
 
+@pytest.mark.parametrize("error", [None, "it failed"])
+async def test_an_end_is_written_at_once_even_if_nothing_else_comes(bench: Bench, error: str | None) -> None:
+    """SPEC 3.9: it does not wait for the next start."""
+    granted = await bench.journal.commit(Starts([bench.start(0, 1)]))
+    assert granted is not None
+    await settle()
+    for start in granted.singles():
+        bench.record(bench.finish(start, error=error))
+    await settle()
+    assert bench.running() == set()
+    assert bench.ended == [["t0"]]
+
+
 async def test_notes_are_on_record_when_a_flush_returns(traced: Bench) -> None:
     """SPEC 7.6: those that wait, and those of a batch that is being written; with nothing noted it returns at once."""
     journal, disk = traced.journal, traced.disk

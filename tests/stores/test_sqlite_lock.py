@@ -4,6 +4,7 @@ import errno
 import fcntl
 import json
 import os
+import threading
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -126,4 +127,27 @@ def test_a_lock_file_that_was_removed_is_made_again_and_held(store: Path, holder
         LockFile(str(store)).acquire(SINCE)
     holder.release()
     assert not holder.keep()
+    assert not read_holder(str(store)).alive
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # the worker of a parallel run has threads
+def test_a_forked_child_leaves_its_parents_lock_and_takes_its_own_in_any_thread(store: Path, holder: LockFile) -> None:
+    """SPEC 5.7: the parent's stays with the parent; nothing that was held while forking is held in the child."""
+    child = os.fork()
+    if not child:
+        taken: list[bool] = []
+
+        def take() -> None:
+            LockFile(f"{store}.other").acquire(SINCE)
+            taken.append(True)
+
+        thread = threading.Thread(target=take, daemon=True)
+        thread.start()
+        thread.join(20)
+        os._exit(0 if taken and not holder.keep() else 1)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert read_holder(str(store)).alive
+    assert not read_holder(f"{store}.other").alive
+    holder.release()
     assert not read_holder(str(store)).alive
