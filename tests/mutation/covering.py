@@ -20,9 +20,6 @@ CPU_SECONDS_MIN: Final = 4.0
 PATIENCE: Final = 5
 """A test is taken to loop for ever when it computes this many times longer than it took, and CPU_SECONDS_MIN more."""
 
-JUDGING_SECONDS_MAX: Final = 20.0
-"""As many of the tests that run a line judge it as fit into this: some lines are run by a thousand."""
-
 ABOUT: Final[dict[str, tuple[str, ...]]] = {
     "core/due": ("core/test_agenda_order", "core/test_agenda"),
     "core/groups": ("core/test_agenda_members", "core/test_agenda"),
@@ -79,11 +76,12 @@ class Judges(Protocol):
 class Coverage:
     """For each line, the tests that run it; quick ones first."""
 
-    def __init__(self, judges: Sequence[str], folder: Path | None = None) -> None:
+    def __init__(self, judges: Sequence[str], seconds_max: float, folder: Path | None = None) -> None:
         folder = folder or KEPT / "coverage" / digest_of_files([*python_files("src"), *python_files(*judges)])
         data, durations = folder / "coverage", folder / "durations"
         if not data.exists():
             self._collect(judges, data, durations)
+        self._seconds_max = seconds_max
         self._seconds = _durations(durations.read_text())
         self._data = coverage.CoverageData(str(data))
         self._data.read()
@@ -122,7 +120,7 @@ class Coverage:
             tests = everywhere
         tests = {test for test in tests if self._exists(test.partition("::")[0])}
         chosen: list[str] = []
-        left = JUDGING_SECONDS_MAX
+        left = self._seconds_max
         for test in sorted(tests, key=lambda test: (not is_about(test, mutant), self._seconds.get(test, 0.0), test)):
             left -= self._seconds.get(test, 0.0)
             if left < 0 and chosen:

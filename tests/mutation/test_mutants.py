@@ -96,7 +96,7 @@ from tests.mutation.trials import Trial, tried
 path = "src/duly/core/moments.py"
 sources = {path: Path(path).read_text()}
 running.warm_up()
-coverage = Coverage(["tests/core/test_moments.py"], Path(sys.argv[1]))
+coverage = Coverage(["tests/core/test_moments.py"], 60.0, Path(sys.argv[1]))
 cases = {mutant: coverage.tests_of(mutant)[:1] for mutant in mutants_of(path, sources[path])}
 cases = {mutant: tests for mutant, tests in cases.items() if tests and not coverage.is_run_at_import(mutant)}
 quick = dict(court.held(cases, sources, coverage, jobs=2, until=float("inf")))
