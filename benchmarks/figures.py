@@ -10,7 +10,7 @@ from benchmarks.children import Outcomes
 
 @dataclass(frozen=True)
 class Figure:
-    """A median, and from where to where the rounds went."""
+    """A median, with the range over the rounds."""
 
     median: float
     low: float

@@ -22,7 +22,7 @@ def header(about: dict[str, Any]) -> str:
     judged = "" if about["judged"] else " Fewer tasks or rounds than the targets ask for: nothing is judged."
     return (
         f"Measured on {about['date']} with `{about['command']}`, {rounds} in {number(about['seconds'] / 60)} minutes; "
-        f"medians, and in brackets from where to where the rounds went.{judged}\n\n{machine}.\n"
+        f"medians, with the range over the rounds in brackets.{judged}\n\n{machine}.\n"
     )
 
 

@@ -56,17 +56,19 @@ class Scheduler:
         self._lifecycle = lifecycle_on(system_host(clock), store, options)
 
     async def initialize(self, registrations: Sequence[Sequence[Any]]) -> None:
-        """Make the declared tasks the ones that run: all of them, or, when this raises, none of the changes.
+        """Put the declared tasks in force, in one transaction; if this raises, nothing has changed.
 
-        On a running scheduler this re-initialises; if that fails, the old registrations go on. Cancelling it has
-        either all of its effect or none.
+        Each registration is (name, cron expression, callback, retry delay). On a running scheduler, the old
+        registrations go on until the new ones are in force. If the awaiting task is cancelled, the call takes either
+        full effect or none.
         """
         await self._lifecycle.initialize(registrations)
 
     async def stop(self) -> None:
-        """Let running callbacks end, record their ends, release everything; afterwards nothing of it is left.
+        """Wait for running callbacks, record how they ended, and release the store, all threads and all asyncio tasks.
 
-        Nothing starts once this was called. It goes on when its caller is cancelled.
+        Nothing starts after the call. If the awaiting task is cancelled, the stop still completes. Raises a
+        StopSchedulerError inside a callback, and if ends cannot be stored for 30 seconds.
         """
         await self._lifecycle.stop()
 
@@ -77,7 +79,7 @@ def lifecycle_of(scheduler: Scheduler) -> "Lifecycle":
 
 
 def scheduler_of(lifecycle: "Lifecycle") -> Scheduler:
-    """A scheduler around a lifecycle that was made elsewhere, for example on a simulated host."""
+    """The scheduler of a lifecycle that was made elsewhere, for example on a simulated host."""
     scheduler = Scheduler.__new__(Scheduler)
     scheduler._lifecycle = lifecycle
     return scheduler

@@ -1,6 +1,6 @@
 """Standby: a scheduler that runs here as soon as no other one holds its store.
 
-For several processes of which one shall run the tasks, such as the workers of a web server. There is no lease and no
+For several processes of which one runs the tasks, such as the workers of a web server. There is no lease and no
 leader: the lock beside the store is the truth (SPEC 5.7), and the kernel frees it when its holder dies. Standing by
 looks at the lock and asks for the store only if it is free, so waiting costs and reports next to nothing.
 """
@@ -119,7 +119,7 @@ class Standby:
             await clock.sleep_until(clock.now() + self._look_every, asyncio.Event())
 
     def _other_holder(self) -> Mapping[str, Any] | None:
-        """The living scheduler that holds the store, unless it is this one; None if the store is free."""
+        """The running scheduler that holds the store, unless it is this one; None if the store is free."""
         from duly.stores.port import EmbeddedStore
 
         store = self._lifecycle.setup.store

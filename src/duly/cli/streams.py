@@ -18,7 +18,7 @@ class OutputError(OSError):
 
 
 class ReaderGoneError(OutputError):
-    """Nobody reads standard output any more. It has no `errno`: click would exit with 1 if it saw EPIPE."""
+    """The reader of standard output is gone. It has no `errno`: click would exit with 1 if it saw EPIPE."""
 
 
 class _Output(io.FileIO):

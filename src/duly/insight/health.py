@@ -146,7 +146,7 @@ class Examination:
                 resume_at = self._resume_at(cohort)
                 self._interrupted.add(cohort, min(by_calendar, resume_at))
                 self.anything_owed |= min(by_calendar, resume_at) <= self.snapshot.at
-                # A living scheduler may let interrupted runs wait on purpose; a dead one is a problem of its own.
+                # A running scheduler may let interrupted runs wait on purpose; a dead one is a problem of its own.
                 if self.snapshot.holder.alive and by_calendar <= resume_at and self._count_overdue(cohort, by_calendar):
                     self._overdue_interrupted.add(cohort, by_calendar)
             case TaskPhase.WAITING | TaskPhase.RETRYING:

@@ -121,7 +121,7 @@ class Store(Protocol):
 
 @runtime_checkable
 class EmbeddedStore(Store, Protocol):
-    """A store that belongs to one living scheduler at a time, and says to which."""
+    """A store that belongs to one running scheduler at a time, and names it."""
 
     def holder(self) -> "Holder":
         """Which scheduler holds the store, and whether it lives; asks at once, and takes nothing."""
@@ -154,7 +154,7 @@ class Holder:
     """Which process uses an embedded store, and when its scheduler last polled."""
 
     alive: bool
-    """Whether a living scheduler holds the store."""
+    """Whether a running scheduler holds the store."""
 
     pid: int | None
     host: str | None
@@ -192,7 +192,7 @@ class TaskPhase(Enum):
     RETRYING = "retrying"
     RUNNING = "running"
     INTERRUPTED = "interrupted"
-    """Running by its record, and no living scheduler runs it: a crash cut it short, and it has not started again."""
+    """Running by its record, and no scheduler runs it: a crash cut it short, and it has not started again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +214,7 @@ class KnownTask:
 
     @property
     def running(self) -> bool:
-        """Whether a living scheduler runs it now."""
+        """Whether a scheduler runs it now."""
         return self.phase is TaskPhase.RUNNING
 
     @property

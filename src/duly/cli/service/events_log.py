@@ -132,7 +132,7 @@ class EventsLog:
         return as_datetime(self._clock.now(), self._zone)
 
     def _time(self) -> str:
-        """The time as people read it at the beginning of a line; the day is known to whoever watches a terminal."""
+        """The time at the beginning of a line for people; without the date on a terminal, where it is known."""
         return f"{self._now():%H:%M:%S}" if self._terminal else f"{self._now():%Y-%m-%d %H:%M:%S}"
 
     def _json_line(self, level: int, name: str, fields: Mapping[str, Any]) -> str:

@@ -64,7 +64,7 @@ def is_database(path: str | Path) -> bool:
 
 
 def is_being_created(path: str) -> bool:
-    """Whether somebody makes a database of the file just now, or died while doing so."""
+    """Whether another process is making a database of the file, or died while doing so."""
     return exists(path + "-journal")
 
 
@@ -129,7 +129,7 @@ def restless(path: str) -> StoreError:
 
 
 def create(path: str) -> None:
-    """Make an empty file that nobody else can read: what tasks are called and why they failed is nobody's business.
+    """Make an empty file that only its owner can read: names of tasks and texts of errors may be confidential.
 
     Exclusively, because what a failed first initialize() removes must be what it made itself.
     """

@@ -1,7 +1,7 @@
-"""One living holder for a store, known by name: an advisory lock on a file beside it.
+"""One running holder for a store, known by name: an advisory lock on a file beside it.
 
 The kernel releases the lock when the holder dies, however it dies, so a dead holder's store is free and a reused
-process number deceives nobody. The file is never removed: a lock on a removed file would hold nobody off.
+process number does no harm. The file is never removed: a lock on a removed file would hold nobody off.
 """
 
 import contextlib
@@ -63,7 +63,7 @@ class LockFile:
         _write(descriptor, this_process(since))
 
     def _take(self) -> int:
-        """A descriptor with the lock; BlockingIOError if somebody else has it."""
+        """A descriptor with the lock; raises BlockingIOError if another holder has it."""
         try:
             # No link is followed: what lies at the other end of one would be overwritten.
             flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -94,7 +94,7 @@ class LockFile:
     def keep(self) -> bool:
         """Take the lock anew if its file was removed, so that others see it; raises if one of them has it already.
 
-        True when that was needed: somebody may have had it in between.
+        True if that was needed: another holder may have had it in between.
         """
         held, since = self._descriptor, self._since
         if held is None or since is None or identity(str(self.path)) == identity(held):
@@ -152,7 +152,7 @@ def _write(descriptor: int, text: Mapping[str, Any]) -> None:
 
 
 def _close(descriptor: int) -> None:
-    """Close it; an error would only tell that the text has not reached the disk, and the lock is gone all the same."""
+    """Close it. An error would only mean that the text has not reached the disk; the lock is released even so."""
     with contextlib.suppress(OSError):
         os.close(descriptor)
 

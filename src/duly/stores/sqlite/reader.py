@@ -70,7 +70,7 @@ _KNOWN_SINCE, _LAST_FAILURE_AT, _RUN_CAUSE, _RUN_SCHEDULED = map(
     FIELDS.index, ("known_since", "last_failure_at", "run_cause", "run_scheduled")
 )
 
-# Whether no living scheduler runs what is marked as running. A scheduler that arrives writes the runs of the one before
+# Whether no scheduler runs what is marked as running. A scheduler that arrives writes the runs of the one before
 # it into history; the states still name them until they start again.
 _CUT_SHORT: Final = (
     "(NOT :alive OR s.written_by IS NOT :newest OR s.run IN (SELECT run FROM runs WHERE outcome = 'interrupted'))"

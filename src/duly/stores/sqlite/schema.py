@@ -203,7 +203,7 @@ def migrated_copy(connection: sqlite3.Connection) -> sqlite3.Connection:
 def check_harmless(connection: sqlite3.Connection, path: str) -> None:
     """Raise a StoreError if the file brings code of its own: duly's has tables and indices, and nothing that acts.
 
-    A view in place of a table, or a trigger, would be carried out in the name of whoever reads or writes the store.
+    A view in place of a table, or a trigger, would run with the rights of the process that reads or writes the store.
     """
     found = connection.execute(
         "SELECT type, name FROM sqlite_master WHERE type NOT IN ('table', 'index') OR sql LIKE 'CREATE VIRTUAL %'"

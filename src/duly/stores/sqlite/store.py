@@ -46,7 +46,7 @@ class Found(Enum):
     """A database without a single table: a first initialize() was killed before its commit."""
     STORE = auto()
     ANOTHER = auto()
-    """Nothing when it was opened, and a file that somebody else made since."""
+    """Nothing when it was opened, and a file that another process made since."""
 
 
 class Stage(Enum):

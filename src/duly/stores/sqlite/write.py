@@ -80,7 +80,7 @@ class Statements:
         return bool(connection.execute("SELECT value FROM meta WHERE key = ?", (verb,)).fetchone()[0] >= number)
 
     def arrive(self, connection: sqlite3.Connection, replacement: Replacement) -> None:
-        """A scheduler has taken over: it is known by name, and runs that nobody ended become history."""
+        """A scheduler has taken over: it is known by name, and runs without an end become history."""
         connection.execute(
             "INSERT OR IGNORE INTO schedulers VALUES (?, ?, ?)", (self.key, self.identifier, replacement.at)
         )
