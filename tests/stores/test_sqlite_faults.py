@@ -24,8 +24,8 @@ def test_the_file_system_is_quoted_without_its_number() -> None:
     assert named(OSError("odd")).message == "Store /x.db cannot be used: odd"
 
 
-def test_a_text_that_is_none_is_damage() -> None:
-    """SPEC 5.8: it is not what duly wrote."""
+def test_a_text_that_is_not_utf8_is_damage() -> None:
+    """SPEC 5.5: bytes that are not UTF-8 are not what duly wrote."""
     error = named(UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"))
     assert isinstance(error, StoreCorruptedError)
     assert error.message == "Store /x.db is damaged"
