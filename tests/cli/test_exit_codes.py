@@ -114,6 +114,7 @@ CASES: dict[tuple[str, int], Case] = {
     ("next", 3): ("next", "broken.py"),
     ("check", 0): ("check", "0 3 * * *"),
     ("check", 1): ("check", "0 3 * * *", "0 25 * * *"),
+    ("check", 3): ("check", "broken.py"),
     ("explain", 0): ("explain", "kept", "--at", "2024-05-01T12:00", "--store", "state.db"),
     ("explain", 4): ("explain", "kept", "--at", "2024-05-01T12:00", "--store", "damaged.db"),
     ("simulate", 0): ("simulate", "tasks.py", "--from", "2024-05-01T12:00", "--to", "2024-05-01T13:00"),

@@ -24,9 +24,18 @@ def store_option(command: F) -> F:
 
     The reader says what may not be read, with the exit code of a store; click would call it wrong usage.
     """
+    return _store_option(command, required=True)
+
+
+def optional_store_option(command: F) -> F:
+    """`--store PATH` for a command that can do without; the parameter may be None."""
+    return _store_option(command, required=False)
+
+
+def _store_option(command: F, *, required: bool) -> F:
     return click.option(
         "--store",
-        required=True,
+        required=required,
         envvar="DULY_STORE",
         show_envvar=True,
         type=click.Path(readable=False, path_type=Path),

@@ -1,6 +1,8 @@
 """Times, durations and zones as people write them at the command line."""
 
+import os
 import re
+import time as time_module
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
@@ -41,6 +43,13 @@ def zone_named(name: str) -> tzinfo:
         close = meant(name.lower().replace(" ", "_"), lower)
         hint = f"did you mean {lower[close]}?" if close else "use a name such as Europe/Berlin, or UTC"
         fail(f"no such time zone: {name}", hint)
+
+
+def set_host_zone(name: str) -> None:
+    """Make a zone the one of this process, as if it had been started with TZ set; its children inherit it."""
+    zone_named(name)
+    os.environ["TZ"] = name
+    time_module.tzset()
 
 
 def parse_duration(text: str) -> timedelta:

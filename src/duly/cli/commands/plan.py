@@ -9,11 +9,11 @@ from typing import Any, Final, Literal, TypeVar
 import click
 from rich.text import Text
 
-from duly.cli.completion import complete_target
+from duly.cli.completion import complete_target, complete_zone
 from duly.cli.output import Exit, first_line, json_option, note, print_json, say
 from duly.cli.store import reader_of, store_option
 from duly.cli.target import load_now
-from duly.cli.time_text import host_zone, now
+from duly.cli.time_text import host_zone, now, set_host_zone
 from duly.core.moments import Instant, zone_name
 from duly.core.record import StoredTask
 from duly.core.zones import is_zone
@@ -45,8 +45,11 @@ T = TypeVar("T")
     show_default=True,
     help="Plan for a `duly run` with this option.",
 )
+@click.option("--tz", metavar="ZONE", shell_complete=complete_zone, help="Plan for a `duly run` with this option.")
 @json_option
-def plan(target: str, store: Path, check: bool, interrupted: Literal["restart", "wait"], as_json: bool) -> int:
+def plan(
+    target: str, store: Path, check: bool, tz: str | None, interrupted: Literal["restart", "wait"], as_json: bool
+) -> int:
     """Show what a start or a reload of TARGET would change.
 
     Shows which tasks are new, overridden (with what differs and what is dropped), orphaned and interrupted, when new
@@ -58,6 +61,8 @@ def plan(target: str, store: Path, check: bool, interrupted: Literal["restart", 
       duly plan tasks.py --store state.db
       duly plan tasks.py --store state.db --check || echo "something would be lost"
     """
+    if tz is not None:
+        set_host_zone(tz)
     loaded = load_now(target)
     snapshot, stored = _read(store)
     at, zone = now() if snapshot is None else snapshot.at, host_zone()

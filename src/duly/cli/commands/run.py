@@ -10,20 +10,32 @@ from typing import Any
 import click
 
 from duly.cli import signals
-from duly.cli.completion import complete_target
+from duly.cli.completion import complete_target, complete_zone
 from duly.cli.file_trust import warn_of_other_users
 from duly.cli.output import Exit, fail
 from duly.cli.service.events_log import EventsLog
+from duly.cli.service.once import run_once
 from duly.cli.service.program import Program
-from duly.cli.store import store_option
+from duly.cli.store import optional_store_option
 from duly.cli.target import parse_target
-from duly.cli.time_text import duration_argument
+from duly.cli.time_text import duration_argument, set_host_zone
 from duly.stores.port import DEFAULT_HISTORY
 
 
 @click.command()
 @click.argument("target", shell_complete=complete_target)
-@store_option
+@optional_store_option
+@click.option(
+    "--once",
+    metavar="TASK",
+    help="Run this task now, once, without a scheduler and without a store; exit with 1 if it fails.",
+)
+@click.option(
+    "--tz",
+    metavar="ZONE",
+    shell_complete=complete_zone,
+    help="Run in this zone instead of the host's, as with TZ=ZONE in the environment.",
+)
 @click.option("--max-concurrency", type=click.IntRange(min=1), metavar="N", help="Run at most N callbacks at once.")
 @click.option(
     "--run-timeout",
@@ -77,7 +89,9 @@ from duly.stores.port import DEFAULT_HISTORY
 @click.option("-v", "--verbose", is_flag=True, help="Log events of level DEBUG as well, such as every poll.")
 def run(
     target: str,
-    store: Path,
+    store: Path | None,
+    once: str | None,
+    tz: str | None,
     max_concurrency: int | None,
     run_timeout: timedelta | None,
     interrupted: str,
@@ -105,9 +119,12 @@ def run(
     Example:
       duly run tasks.py --store state.db
       duly run myapp.jobs:nightly --store /var/lib/myapp/state.db --run-timeout 1h
+      duly run --once backup tasks.py
     """
     if run_timeout is not None and run_timeout <= timedelta(0):
         raise click.BadParameter("must be longer than zero", param_hint="--run-timeout")
+    if tz is not None:
+        set_host_zone(tz)
     options: dict[str, Any] = {
         "max_concurrency": max_concurrency,
         "run_timeout": run_timeout,
@@ -119,6 +136,19 @@ def run(
     }
     form = "json" if as_json else log_format or ("text" if sys.stdout.isatty() else "json")
     parsed = parse_target(target)
+    if once is not None:
+        for name, given in (("watch", watch), ("standby", standby), ("trace", trace), ("monitor", monitor)):
+            if given:
+                fail(f"--once runs no scheduler, which --{name} is about", f"leave out --{name}")
+
+        async def do_once() -> Exit:
+            log = EventsLog(form, verbose=verbose)
+            with log.keeping_output():
+                return await run_once(parsed, once, run_timeout, log)
+
+        return signals.run(do_once(), _uvloop() if uvloop else None)
+    if store is None:
+        raise click.UsageError("Missing option '--store' (env var: 'DULY_STORE').", click.get_current_context())
     warn_of_other_users(store, "others can change what runs, and when")
 
     async def serve() -> Exit:

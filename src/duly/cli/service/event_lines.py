@@ -46,7 +46,9 @@ def event_line(event: Event, now: datetime, expression_of: ExpressionOf) -> Line
 def _started(event: Any) -> Line:
     late = (event.actual_time - event.scheduled_time).total_seconds()
     lateness = f", {stretch(late)} ago" if late >= 1 else ""
-    if event.cause == "retry":
+    if event.cause == "manual":
+        text = "by hand, without a store"
+    elif event.cause == "retry":
         text = f"retry, ripe since {event.scheduled_time:%H:%M:%S}" if lateness else "retry"
     elif event.cause == "interrupted":
         text = f"again: its run of {_day_and_time(event.scheduled_time, event.actual_time)} was interrupted"
