@@ -4,9 +4,10 @@ Time, chance and threads reach the scheduler only through here, so the same code
 deterministic simulation.
 """
 
+import asyncio
 import sys
 import uuid
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -51,6 +52,9 @@ class Host:
 
     watches_the_loop: bool = True
     """Whether a thread watches for callbacks that block the event loop; in a simulation no time passes in them."""
+
+    until_stopped: Callable[["asyncio.Task[None]"], Awaitable[None]] | None = None
+    """Awaited by a stop() with its work, before it waits for that: time has to pass meanwhile."""
 
     audit: Audit | None = None
     """Called with every decision, and the slots that were free for it, before it is carried out."""

@@ -130,7 +130,15 @@ class Lifecycle:
         self._bind()
         number = self._calls.stop(self._journal)
         self._count_stops()
-        await asyncio.shield(self._spawn(self._stop(number, self._queue_up())))
+        work = self._spawn(self._stop(number, self._queue_up()))
+        stopped = asyncio.shield(work)
+        if self.setup.host.until_stopped is not None:
+            try:
+                await self.setup.host.until_stopped(work)
+            except BaseException:
+                stopped.cancel()  # the work goes on without its caller
+                raise
+        await stopped
 
     async def _stop(self, number: int, turn: "Turn") -> None:
         try:

@@ -42,6 +42,10 @@ _IDLE_ROUNDS: Final = 10
 Nothing inside the scheduler takes as many rounds between two uses of the clock or the store; a callback that still runs
 then waits for something else."""
 
+_FORSAKEN_ROUNDS: Final = 5 * _IDLE_ROUNDS
+"""Rounds of the event loop in which nothing happens, after which nobody will move the clock while a stop() waits."""
+
+_REAL_SECONDS: Final = 0.01
 _ROUNDS_MAX: Final = 1_000_000
 _THREADS: Final = 8
 _AUDITED_TASKS_MAX: Final = 500
@@ -67,7 +71,8 @@ class SimulatedHost:
     that finds nothing due. `callbacks_only_sleep` is a promise that callbacks wait for nothing but `sleep()`: while all
     of them sleep, the host is known to be quiet. `seed` chooses among the orders in which things can happen: which of
     the sleepers that wake at one moment goes first, how soon a store's call or a blocking callback has its turn; 0 is
-    the plain order. The same seed gives the same history, to the byte.
+    the plain order. The same seed gives the same history, to the byte. While `stop()` is awaited and nothing else moves
+    the clock, time passes until the callbacks that `sleep()` have ended.
     """
 
     def __init__(
@@ -99,11 +104,13 @@ class SimulatedHost:
             new_worker=self._new_worker,
             eager=False,
             watches_the_loop=False,
+            until_stopped=self._until_stopped,
             audit=self._audit,
         )
         self._lifecycles: list[Lifecycle] = []
         self._inside = False
         self._passing = False
+        self._passing_for_a_stop = False
         self._faults: list[str] = []  # what the monitor holds against the scheduler, until it is raised
         self._rest: Callable[[], Awaitable[None]] | None = None
         """Waits until nothing on the event loop is ready, where that can be known; elsewhere it is found out."""
@@ -233,7 +240,42 @@ class SimulatedHost:
 
     # --- how it is done ----------------------------------------------------------------------------------------------
 
+    async def _until_stopped(self, stop: "asyncio.Task[None]") -> None:
+        """Let time pass while a stop() waits for it and nobody else moves the clock.
+
+        A test that awaits stop() cannot call advance() meanwhile. One that has begun a stop() in a task of its own can,
+        and comes first: it is waited for until nothing happens any more.
+        """
+        idle = 0
+        while self._rest is None and not stop.done():
+            before = self._clock.signs_of_life
+            await breathe()
+            idle = 0 if self._passing or self._clock.signs_of_life != before else idle + 1
+            if idle < _FORSAKEN_ROUNDS:
+                continue
+            idle = 0
+            alarm = self._clock.next_alarm()
+            if alarm is None or not self._waits_for_time():
+                await asyncio.wait([stop], timeout=_REAL_SECONDS)  # for something that is not of this host
+                continue
+            self._passing_for_a_stop = True
+            try:
+                await self._pass(max(0, alarm - self._clock.passed))
+            finally:
+                self._passing_for_a_stop = False
+
+    def _waits_for_time(self) -> bool:
+        """Whether a run, a time limit or a write that is repeated waits for time to pass; a poll does not count."""
+        return bool(self._clock.naps) or any(
+            engine.journal.busy or engine.runner.next_deadline() is not None for engine in self._engines()
+        )
+
     async def _let_pass(self, microseconds: int) -> None:
+        while self._passing_for_a_stop:
+            await breathe()
+        await self._pass(microseconds)
+
+    async def _pass(self, microseconds: int) -> None:
         self._require_inside()
         if self._passing:
             raise RuntimeError("time is passing already, for one at a time; work that takes time awaits host.sleep()")
