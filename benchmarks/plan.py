@@ -10,7 +10,7 @@ OTHER_PYTHONS = tuple(v for v in ("3.11", "3.12", "3.13") if v != f"{sys.version
 
 @dataclass(frozen=True)
 class Size:
-    """How much of everything: the numbers of tasks, and how often."""
+    """The size of a run: numbers of tasks, and of repetitions."""
 
     name: str
     rounds: int

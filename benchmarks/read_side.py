@@ -66,7 +66,7 @@ class Cost:
 
 @contextlib.contextmanager
 def _new_store(path: Path) -> Iterator[sqlite3.Connection]:
-    """A store in the layout of the embedded one, filled faster than a scheduler would; closed, it has no WAL."""
+    """An embedded store, filled faster than a scheduler would; it is closed, so it has no WAL."""
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("PRAGMA synchronous = OFF")
         connection.execute("PRAGMA journal_mode = WAL")
@@ -126,7 +126,7 @@ def daily_expressions() -> list[str]:
 
 
 def make_target(path: Path, tasks: int, *, distinct: bool = False) -> None:
-    """A TARGET with so many tasks, which share the minutes of a day or have distinct minutes of a year."""
+    """A TARGET with this many tasks, which share the minutes of a day or have distinct minutes of a year."""
     expressions = '[f"{minute} {hour} * * *" for hour in range(24) for minute in range(60)]'
     if distinct:
         minutes = "(n % 60, n // 60 % 24, n // 1440 % 28 + 1, n // 40320 % 12 + 1)"
@@ -208,7 +208,7 @@ def measure(arguments: Sequence[str], environment: dict[str, str], output: Path)
 
 
 def least(arguments: Sequence[str], environment: dict[str, str], output: Path, rounds: int) -> Cost:
-    """The cheapest of several rounds: what disturbs a process makes it dearer, never cheaper."""
+    """The cheapest of several rounds, because disturbance only adds to the cost."""
     return min((measure(arguments, environment, output) for _ in range(rounds)), key=lambda cost: cost.cpu_s)
 
 

@@ -1,4 +1,4 @@
-"""What a run leaves behind: results.json with every sample, results.md for people, and the pages that quote it."""
+"""The report of a run: results.json with every sample, results.md for people, and the pages that quote it."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""What was promised, row by row, beside what was measured."""
+"""The targets, row by row, beside what was measured."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -58,7 +58,7 @@ class _Judge:
         return Verdict(section, what, target, f"> {text}" if lower_bound else text, met, headline)
 
     def stated(self, section: str, what: str, figure: Figure | None, unit: str, *keys: str) -> Verdict:
-        """No bound, but the number belongs to the story."""
+        """No bound: the figure is shown only."""
         return Verdict(section, what, "stated", self._text(figure, unit, keys), None)
 
     def _text(self, figure: Figure | None, unit: str, keys: tuple[str, ...]) -> str:

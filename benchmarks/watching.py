@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 
 class Pauses:
-    """The collector's pauses, each from when to when."""
+    """The pauses of the garbage collector, each with its begin and end."""
 
     def __init__(self) -> None:
         self.spans: list[tuple[float, float]] = []
@@ -43,7 +43,7 @@ class Pauses:
 
 @contextlib.contextmanager
 def collector_pauses() -> Iterator[Pauses]:
-    """Note them while inside."""
+    """Record the pauses while inside the block."""
     pauses = Pauses()
     gc.callbacks.append(pauses)
     try:
@@ -53,7 +53,7 @@ def collector_pauses() -> Iterator[Pauses]:
 
 
 class Canary:
-    """A task that wants to run every few milliseconds, and notes how late it was let."""
+    """A task that should run every few milliseconds, and notes how late it ran."""
 
     PERIOD_SECONDS = 0.002
 

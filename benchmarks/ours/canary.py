@@ -1,4 +1,4 @@
-"""How long the event loop is kept from others while N tasks are declared, and while all of them are due."""
+"""How long other tasks wait for the event loop while N tasks are declared, and while all of them are due."""
 
 import asyncio
 import gc

@@ -3,8 +3,8 @@
     python -m benchmarks.child ours.checker '{"events": 2000000}'
 
 The trace is that of a busy scheduler: every task due in every minute, one run in a hundred fails and is tried again
-half a minute later, a wake-up each minute. Processor time is counted, not the clock: it is the same work, however busy
-the machine is otherwise. Memory is the growth of the process's peak from a trace of a tenth to the whole one.
+half a minute later, a wake-up each minute. Processor time is measured, because it does not depend on
+how busy the machine is otherwise. Memory is the growth of the process's peak from a trace of a tenth to the whole one.
 """
 
 import resource
@@ -24,7 +24,7 @@ ROUNDS = 3
 
 
 def measure(folder: Path, events: int = 2_000_000, tasks: int = 1_000) -> dict[str, float]:
-    """Events a second for the safety properties, and for all; the best of some rounds, because what disturbs adds."""
+    """Events per second for the safety properties, and for all: the best of some rounds."""
     short, long = folder / "short.jsonl", folder / "long.jsonl"
     write(short, events // 10, tasks)
     count = write(long, events, tasks)

@@ -34,9 +34,9 @@ PARSED = 200
 
 
 def measure(folder: Path, repeats: int = REPEATS) -> dict[str, float]:
-    """Microseconds for each call, the best of a few repeats: what disturbs only ever adds.
+    """Microseconds per call, the best of a few repeats, because disturbance only adds.
 
-    The libraries take turns, so that what disturbs for a while disturbs all of them.
+    The libraries take turns, so that a disturbance affects all of them.
     """
     figures: dict[str, float] = {}
     libraries = ["duly", *(name for name in ("cronsim", "croniter") if importlib.util.find_spec(name))]

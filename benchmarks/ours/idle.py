@@ -51,6 +51,6 @@ async def measure(folder: Path, tasks: int, minutes: int = 2, *, system_clock: b
 
 
 def _fingerprint(file: Path) -> tuple[int, int, int]:
-    """Changes with any write; asking the system is not an access that it would note."""
+    """A value that changes with any write to the file; computing it does not count as an access."""
     status = os.stat(file)
     return status.st_ino, status.st_size, status.st_mtime_ns

@@ -20,7 +20,7 @@ CHUNK = 5_000  # as many callbacks as the scheduler starts with one commit
 async def measure(folder: Path, tasks: int, *, collector: bool = True) -> dict[str, float]:
     """The bare tasks before and after the scheduler's, because a heap that has grown makes all of them slower.
 
-    With `collector=False` it is switched off: what is left is the work itself, of both.
+    `collector=False` switches the garbage collector off, which leaves the work itself.
     """
     clock = LeapingClock()
     store = NotingStore(folder / "store.db")

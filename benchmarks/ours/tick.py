@@ -35,7 +35,7 @@ async def measure(
     """Initialize, wait for the boundary, and see every task through to its durable end.
 
     `freeze` calls gc.freeze() after initialize(), as `duly run` does; `listen` gives an on_event; `log` writes INFO to
-    a file. Any other option goes to the scheduler; one that it does not have gives no measurement.
+    a file. Any other option goes to the scheduler.
     """
     if not options.keys() <= inspect.signature(duly.Scheduler).parameters.keys():
         return None
@@ -107,7 +107,7 @@ def wal_bytes(store: NotingStore) -> int:
 
 
 def write_log_to(path: Path, level: int) -> None:
-    """As an application would: one file, one line for each record."""
+    """Log to a file, one line per record, as an application would."""
     handler = logging.FileHandler(path)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
     logging.getLogger("duly").addHandler(handler)

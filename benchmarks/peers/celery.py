@@ -1,8 +1,8 @@
 """Celery beat: ticks until every entry that is due has been handed on, without a broker.
 
-Beat hands on one entry a tick, and each tick compares the whole schedule with the one before: that is the due
-computation which is measured. All ticks cost the same, so those of the first `patience_s` seconds tell how long all of
-them take. Handing on is replaced by a count, so neither a broker nor workers are counted.
+Beat hands on one entry per tick, and each tick compares the whole schedule with the one before: that is the due
+computation which is measured. All ticks cost the same, so the time for all of them follows from those of the first
+`patience_s` seconds. Handing on is replaced by a count, so neither a broker nor workers are counted.
 """
 
 import time

@@ -1,8 +1,8 @@
 """What the peers share: a due instant a little ahead of a set-up that takes a while, and the figures of a tick.
 
 Peers have no clock to pass. All of them but arq, Celery and taskiq know seconds, so N jobs are set up for one second
-of the day shortly after the set-up is over: to them `second=S` costs what `second=0` does, and nobody waits for a
-minute.
+of the day shortly after the set-up is over: to them `second=S` costs what `second=0` does, and no
+measurement waits for a minute.
 """
 
 import asyncio
@@ -78,12 +78,12 @@ def figures(jobs: int, due_at: float, **others: float) -> dict[str, float]:
 
 
 def _soon(seconds: float) -> datetime:
-    """The first whole second that is so far ahead, on the host's wall clock."""
+    """The first whole second that is at least this far ahead, on the host's wall clock."""
     instant = math.ceil(time.time() + seconds)
     return datetime.fromtimestamp(instant, tzlocal.get_localzone())
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Wait for something that announces itself in no other way."""
+    """Wait until a condition holds that no event reports."""
     while not condition():  # noqa: ASYNC110 -- there is no event to wait for
         await asyncio.sleep(0.001)

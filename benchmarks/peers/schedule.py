@@ -1,7 +1,7 @@
 """schedule: `every().day.at(...)`, plain functions, nothing on disk.
 
 Its documentation has a loop that calls `run_pending()` and sleeps for a second. Measured: one `run_pending()` that
-finds everything due, until its last function starts; the second that the loop may have slept is not held against it.
+finds everything due, until its last function starts; the second that the loop may have slept is not counted.
 """
 
 import time
@@ -15,7 +15,7 @@ from benchmarks.peers.common import figures
 
 
 async def measure(folder: Path, tasks: int) -> dict[str, float]:
-    """Jobs for a second of the day that comes soon; then one look right after it."""
+    """Jobs for a second of the day that comes soon; then one `run_pending()` right after it."""
     scheduler = schedule.Scheduler()
     witness.expect(tasks)
     begun = time.perf_counter()

@@ -1,8 +1,8 @@
 """taskiq: its scheduler loop with label schedules, and an in-memory broker that runs the coroutines.
 
-It looks once a second and sends what matches the present minute, so tasks for this very minute are sent at its first
-look: no need to wait for the next one. Measured: processor time (which is what the comparison uses) and seconds from
-that look to the start of the last coroutine.
+It checks once per second and sends what matches the present minute, so tasks for this very minute are sent at its first
+check, without waiting for the next minute. Measured: processor time (which is what the comparison uses) and seconds
+from that check to the start of the last coroutine.
 """
 
 import asyncio

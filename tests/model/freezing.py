@@ -339,7 +339,7 @@ def _is_replaced(world: World, task: Task) -> bool:
 
 
 def thaw(frozen: Frozen, instance: Instance) -> World:
-    """A living world of that value."""
+    """A world that can go on from that value."""
     (now, up, declares, restart, open_stops, neglected, rows, tasks, runs, replaced, agenda, decision, seen) = frozen
     world = World.__new__(World)
     world.now, world.instance = now, instance

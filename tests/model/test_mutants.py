@@ -219,7 +219,7 @@ MUTANTS: dict[Callable[[Patch], None], set[str]] = {
     [pytest.param(each, id=each.__name__) for each in MUTANTS],
 )
 def test_the_search_finds(mutant: Callable[[Patch], None], monkeypatch: Patch) -> None:
-    """The search stops at the first state or step in which the mistake shows, and tells how to get there."""
+    """The search stops at the first state or step in which the mistake shows, and returns the way to it."""
     mutant(monkeypatch)
     with pytest.raises(Found) as found:
         Search(SMALL).check_liveness()

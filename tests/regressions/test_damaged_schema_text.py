@@ -1,6 +1,6 @@
-"""A flipped bit in the text of the schema came out as a UnicodeDecodeError; found by flipping bits.
+"""A flipped bit in the text of the schema led to a UnicodeDecodeError.
 
-SQLite's complaint about a malformed schema quotes it, and the sqlite3 module cannot make a message of that.
+SQLite's message about a malformed schema quotes it, and the sqlite3 module cannot decode the quotation.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ async def _start(store: Path) -> None:
 
 
 def test_every_highest_bit_of_the_schemas_text_is_damage_in_our_words(tmp_path: Path) -> None:
-    """SPEC 5.5: refused as damaged, in an error of ours, with the file as it was; or it does not matter."""
+    """SPEC 5.5: either refused as damaged, with the file unchanged, or the bit makes no difference."""
     store = tmp_path / "state.db"
     asyncio.run(_start(store))
     sound = store.read_bytes()

@@ -1,4 +1,4 @@
-"""After a first initialize() that was applied and denied, the next one took living runs for dead. Found by reading."""
+"""A first initialize() took effect although its store reported a fault; the next one interrupted its runs."""
 
 from datetime import timedelta
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Ends were kept back for as long as more of them came, and a crash would have repeated all those runs. By reading."""
+"""Ends waited to be written for as long as more of them came, and a crash would have repeated all those runs."""
 
 import asyncio
 from collections.abc import Iterable, Sequence

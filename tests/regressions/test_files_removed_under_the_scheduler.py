@@ -1,4 +1,4 @@
-"""A store removed under its scheduler was written on, into nowhere, without a word; found by removing it.
+"""After its store file was removed, a scheduler went on writing to the deleted file, and reported nothing.
 
 SQLite goes on writing to a file that has lost its name. `tests/system/test_disk_files.py` has the whole family: the
 file, its WAL, its lock, and a second scheduler that came in between.

@@ -1,4 +1,4 @@
-"""A crafted cron field in a trace kept the checker busy for ever; one that never matches for long. Found by fuzzing."""
+"""A crafted cron field in a trace kept the checker busy for ever, and one that never matches for minutes."""
 
 import io
 import multiprocessing
@@ -56,7 +56,7 @@ def test_a_crafted_field_is_refused_at_once(cron: str) -> None:
 
 
 def test_an_expression_that_never_matches_is_refused() -> None:
-    """SPEC 6.3: it cannot have been declared, and looking for its next due minute means walking to the year 9999."""
+    """SPEC 6.3: it cannot have been declared, and a search for its next due minute goes on until the year 9999."""
     _refused("0 0 30 2 *")
     _refused("0 0 31 2,4,6,9,11 *")
     check(io.BytesIO(trace_with("0 0 31 4 1")), unsealed=True)  # Mondays in April

@@ -1,7 +1,7 @@
-"""The lock file's descriptor was closed by one thread while another one used or inherited it; found by reading.
+"""The lock file's descriptor was closed by one thread while another one used it, or a forked process inherited it.
 
-The store's thread takes a lock anew whose file was removed, or lets it go; the loop's thread sets the file's time at
-each look, and callbacks fork. Both threads are held at the point in question: no luck is needed, and no time passes.
+The store's thread takes the lock again if its file was removed, and releases it; the loop's thread sets the file's time
+at each poll, and callbacks fork. Both threads are held at the point in question, so the race happens every time.
 """
 
 import os
@@ -24,7 +24,7 @@ PATIENCE_SECONDS = 60.0
 
 
 class Watched:
-    """The module's own lock; tells when somebody has to wait for it."""
+    """The module's own lock; sets an event when a thread has to wait for it."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -74,7 +74,7 @@ def test_a_descriptor_in_use_is_not_closed_and_no_strangers_file_is_touched(
     monkeypatch: pytest.MonkeyPatch,
     change: Callable[[LockFile], None],
 ) -> None:
-    """SPEC 5.7: closing it waits for its use; its number could be another file's by then."""
+    """SPEC 5.7: closing it waits until it is not in use; otherwise its number could mean another file by then."""
     os.unlink(lock.path)
     stranger = tmp_path / "stranger"
     stranger.touch()
@@ -108,7 +108,7 @@ def test_a_descriptor_in_use_is_not_closed_and_no_strangers_file_is_touched(
 def test_a_descriptor_that_is_being_changed_is_left_alone_and_nobody_waits(
     lock: LockFile, watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SPEC 4.6: a disk that is slow just then does not keep the loop waiting; taking the lock sets the time as well."""
+    """SPEC 4.6: a slow disk does not keep the loop waiting: taking the lock sets the time as well."""
     os.unlink(lock.path)
     take = lockfile._lock
     times: list[object] = []
@@ -162,7 +162,7 @@ print(children[0], flush=True)
 
 
 def test_a_fork_while_the_lock_is_being_taken_does_not_inherit_it(tmp_path: Path) -> None:
-    """SPEC 5.7: a dead holder's store is free, even when a process it forked at that moment is still running."""
+    """SPEC 5.7: a dead holder's store is free, even if a process that it forked at that moment is still running."""
     store = str(tmp_path / "state.db")
     reader, writer = os.pipe()
     try:

@@ -1,7 +1,7 @@
-"""A scheduler that could not find out who had its lost lock did not ask again, and overwrote; found by reading.
+"""A scheduler that could not find out whether another one had held its lost lock did not ask again, and wrote.
 
-When the lock file was removed and taken anew, the file is asked whether somebody else has written to it meanwhile. An
-I/O error in that very moment was reported, and the next attempt no longer knew that there was a question.
+After the lock file was removed and the lock taken again, the store is asked whether another scheduler has written to it
+meanwhile. An I/O error at that moment was reported, and the next attempt wrote without asking.
 """
 
 import errno
@@ -26,7 +26,7 @@ _NOW = datetime(2024, 6, 15, 12, tzinfo=UTC)
 
 
 class Unanswering:
-    """A connection that does not answer one question, once."""
+    """A connection that fails once, at one query."""
 
     def __init__(self, connection: sqlite3.Connection, question: str) -> None:
         self._connection = connection
@@ -69,7 +69,7 @@ async def test_who_lost_the_lock_asks_until_it_is_answered_before_it_writes(tmp_
 
 
 def test_a_close_that_complains_has_closed_and_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SPEC 4.3: a network disk tells at the close what it could not keep; that ends no stop with an OSError."""
+    """SPEC 4.3: a network disk may report a lost write at the close; stop() does not raise an OSError for that."""
     lock = LockFile(str(tmp_path / "state.db"))
     lock.acquire(_NOW)
     close = os.close

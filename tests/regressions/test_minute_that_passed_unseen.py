@@ -9,7 +9,7 @@ DELAY = timedelta(minutes=5)
 
 
 async def test_a_minute_that_begins_while_callbacks_are_called_is_looked_at_at_once() -> None:
-    """SPEC 2.4: the next look was planned from the clock after the calls, and so for the end of the wrong minute."""
+    """SPEC 2.4: the next poll was planned from the clock after the calls, and so for the end of the wrong minute."""
     async with SimulatedHost("2024-06-01T11:59:30", "UTC") as host:
 
         async def busy() -> None:

@@ -1,4 +1,4 @@
-"""A durable start that waited for its turn was called where it ran before an initialize() moved it. By reading."""
+"""A durable start that waited for a thread was called on the wrong side if an initialize() changed its callback."""
 
 import asyncio
 import threading
@@ -22,7 +22,7 @@ TASKS = 40
 
 
 class PatientStore(SqliteStore):
-    """A real store whose first starts become durable when they are let."""
+    """A real store whose first starts become durable only when the test allows it."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -37,9 +37,9 @@ class PatientStore(SqliteStore):
 
 @pytest.mark.parametrize("begins", ["loop", "thread"])
 async def test_a_start_that_waits_is_called_where_its_newest_callback_belongs(tmp_path: Path, begins: str) -> None:
-    """SPEC 1.3: whatever was declared when it was decided, blocking code never runs on the event loop.
+    """SPEC 1.3: blocking code never runs on the event loop, even if the start was decided for a coroutine.
 
-    The newest callback is called (SPEC 4.2), and more of them than there are threads wait for one.
+    The newest callback is called (SPEC 4.2). More tasks are due than there are threads, so that some wait.
     """
     ends: list[Event] = []
     all_over = asyncio.Event()

@@ -1,8 +1,8 @@
-"""Power that failed while the file became a database left a store that was refused for ever; found by cutting writes.
+"""A power failure while SQLite created the database left a store that was refused for ever.
 
 SQLite turns an empty file into a database with a rollback journal, before the first WAL. Its removal is not durable at
-once: after a power failure it can lie beside the file again, and a reader that may not roll it back was told that the
-store was read-only.
+once: after a power failure it may exist again, and SQLite told a reader that must not roll it back that the store was
+read-only.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ def start(store: Path) -> None:
 def test_a_journal_of_the_first_start_up_is_rolled_back_by_the_next_one(
     tmp_path: Path, length: int, wal: bytes | None
 ) -> None:
-    """SPEC 4.5: whatever of the first page survived, the next start is a first start-up."""
+    """SPEC 4.5: however much of the first page survived, the next start is a first start-up."""
     store = tmp_path / "state.db"
     store.write_bytes(PAGE[:length])
     (tmp_path / "state.db-journal").write_bytes(JOURNAL)
@@ -53,7 +53,7 @@ def test_a_journal_of_the_first_start_up_is_rolled_back_by_the_next_one(
 
 @pytest.mark.parametrize("journal", [b"", b"my diary", bytes(512)], ids=["empty", "of something else", "zeros"])
 def test_a_file_of_something_else_with_a_journal_is_refused_and_stays_as_it_is(tmp_path: Path, journal: bytes) -> None:
-    """SPEC 5.5: a few bytes count as no page to SQLite; that makes them no store of ours."""
+    """SPEC 5.5: SQLite takes a few bytes for an empty database; that does not make the file a store of duly."""
     store = tmp_path / "state.db"
     store.write_bytes(b"a shopping list")
     (tmp_path / "state.db-journal").write_bytes(journal)

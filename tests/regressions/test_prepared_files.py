@@ -1,4 +1,4 @@
-"""Files that someone prepared in the place of duly's own were followed and obeyed; found by asking what could be."""
+"""Files that another user had prepared in the place of duly's own were followed, and their SQL was executed."""
 
 import contextlib
 import os
@@ -22,7 +22,7 @@ async def _store_at(path: Path) -> None:
 
 
 async def test_a_view_in_the_place_of_a_table_is_not_asked(tmp_path: Path) -> None:
-    """A view that counts for ever under the name of a table would keep its reader busy for ever."""
+    """A view with the name of a table that counts for ever would keep its reader busy for ever."""
     store = tmp_path / "store.db"
     await _store_at(store)
     with contextlib.closing(sqlite3.connect(store, isolation_level=None)) as connection:
@@ -36,7 +36,7 @@ async def test_a_view_in_the_place_of_a_table_is_not_asked(tmp_path: Path) -> No
 
 
 async def test_a_link_in_the_place_of_the_lock_is_not_followed(tmp_path: Path) -> None:
-    """What lies at its other end would be emptied, with the rights of the scheduler's user."""
+    """The file that it points to would be emptied, with the rights of the scheduler's user."""
     precious = tmp_path / "precious"
     precious.write_text("do not touch")
     (tmp_path / "store.db.lock").symlink_to(precious)

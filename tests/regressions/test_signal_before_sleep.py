@@ -1,6 +1,6 @@
-"""A signal that came in the instant before the event loop slept was heard when something else woke the loop.
+"""A signal that came in the instant before the event loop slept was handled only when something else woke the loop.
 
-Found by a test of Ctrl-C that waited in vain, once in some hundred runs.
+A test of Ctrl-C waited in vain, once in some hundred runs.
 """
 
 import signal

@@ -1,4 +1,4 @@
-"""A wall clock that was stepped while a start was being committed was never told of; found by clock steps at 3,600×."""
+"""A step of the wall clock while a start was being committed was never reported."""
 
 import asyncio
 import sqlite3
@@ -32,7 +32,7 @@ class SteppingStore(SqliteStore):
 
 
 async def test_a_step_while_a_start_is_being_committed_is_told(tmp_path: Path) -> None:
-    """SPEC 2.4, 2.5: the loop looked at the clock again after the commit, and forgot to compare."""
+    """SPEC 2.4, 2.5: the loop read the clock again after the commit, and did not compare it with the reading before."""
     store = SteppingStore(tmp_path / "store.db")
     store.clock = clock = AcceleratedClock(NOON, 1)
     told: asyncio.Queue[ClockJumped] = asyncio.Queue()

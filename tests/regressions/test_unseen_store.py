@@ -94,7 +94,7 @@ async def test_a_disk_that_does_not_answer_once_is_an_error_and_never_an_empty_s
 async def test_a_first_start_removes_no_file_that_it_has_not_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SPEC 4.5: somebody put a file there after it was looked for; that one is not ours to remove."""
+    """SPEC 4.5: another process made a file there after the check; duly must not remove it."""
     store = tmp_path / "state.db"
     create = place.create
 

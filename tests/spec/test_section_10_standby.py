@@ -44,7 +44,7 @@ def standby_events(events: Sequence[Event]) -> list[Event]:
 
 
 async def test_a_free_store_is_used_at_once_and_leaving_stops_the_scheduler() -> None:
-    """Nothing is announced but what a scheduler announces: there was nobody to wait for."""
+    """Only the events of a scheduler are reported: it did not have to wait."""
     async with host() as computer:
         async with duly.standby(computer.scheduler(), DECLARED) as standby:
             assert not standby.holding  # entering does not wait
@@ -205,7 +205,7 @@ async def test_minutes_that_passed_while_nobody_held_the_store_are_served_once()
 
 
 async def test_a_standby_that_is_left_while_it_waits_says_so_and_leaves_the_holder_alone() -> None:
-    """What waits for held() is told; it would wait for ever."""
+    """A task that awaits held() gets an error; otherwise it would wait for ever."""
     async with host() as computer:
         holder = computer.scheduler()
         await holder.initialize(DECLARED)
@@ -233,7 +233,7 @@ async def test_registrations_can_be_replaced_while_it_waits() -> None:
 
 
 async def test_a_scheduler_that_runs_already_gets_the_registrations() -> None:
-    """It holds the store itself, so there is nobody to wait for."""
+    """It holds the store itself, so it does not wait."""
     async with host() as computer:
         scheduler = computer.scheduler()
         await scheduler.initialize([])

@@ -100,7 +100,7 @@ Row = namedtuple("Row", "name cron callback delay")
 
 
 class Delay(timedelta):
-    """A duration of somebody else's library."""
+    """A duration of another library."""
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ async def test_any_other_collection_is_not_an_array(registrations: Any) -> None:
 
 
 class Text(str):
-    """Text of somebody else's library."""
+    """Text of another library."""
 
     __slots__ = ()
 

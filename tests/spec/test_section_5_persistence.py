@@ -265,7 +265,7 @@ async def test_an_override_drops_an_interrupted_run_and_says_so(
 
 
 async def test_an_override_that_drops_nothing_says_nothing(host: SimulatedHost, work: Workload) -> None:
-    """SPEC 5.1: the event tells what was dropped, and only that."""
+    """SPEC 5.1: the event names what was dropped, and only that."""
     scheduler = host.scheduler()
     await scheduler.initialize([work.task("a"), work.task("never ran", HOURLY)])
     await host.advance(seconds=1)
