@@ -491,6 +491,8 @@ def test_any_rows_load_or_raise_a_deserialisation_error(given_rows: list[list[An
     for each, record in zip(stored, given_rows, strict=True):
         assert each.run is None or (type(each.run) is int and isinstance(each.state, Running))
         for field in fields(each.state):
+            if field.name == "served_before":  # of earlier declarations: another table
+                continue
             value = getattr(each.state, field.name)
             if isinstance(value, Obligation):
                 named = dict(zip(FIELDS, record, strict=True))

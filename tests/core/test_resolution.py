@@ -19,6 +19,7 @@ from duly.core.resolution import (
     configuration,
     difference,
     in_force,
+    lowered_marks,
     recent_marks,
     resolve,
     what_is_dropped,
@@ -182,10 +183,11 @@ def test_a_new_task_may_owe_this_minute_and_none_before_it() -> None:
     ("served", "expected"), [("11:00", "11:59"), ("11:59", "11:59"), ("12:00", "12:00"), ("14:00", "14:00")]
 )
 def test_an_overriding_task_starts_again_but_keeps_served_through(served: str, expected: str) -> None:
-    """SPEC 5.1: new configuration, times reset, start-up of a new task; `served_through` stays."""
+    """SPEC 5.1: new configuration, times reset, start-up of a new task; what a start has served stays served."""
     old = task("a", "0 3 * * *", AwaitingRun(minute(f"2025-06-15T{served}"), NOW, NOW, NOW))
     (override,) = resolved(minutely("a"), [old]).overridden
-    assert override.new.state == AwaitingRun(minute(f"2025-06-15T{expected}"))
+    before = minute(f"2025-06-15T{served}")
+    assert override.new.state == AwaitingRun(minute(f"2025-06-15T{expected}"), served_before=before)
     assert override.old is old
     assert override.old_state is old.state
 
@@ -527,33 +529,41 @@ def test_a_withdrawn_task_leaves_the_mark_that_its_starts_have_made(state: TaskS
 
 def test_a_task_that_never_started_leaves_the_mark_of_an_earlier_declaration_and_none_of_its_own() -> None:
     """SPEC 5.1: its `served_through` is the minute before it was declared, which nothing has served."""
-    never = AwaitingRun(Minute(THIS - 60))
-    earlier = Mark(Minute(THIS - 600), Instant(NOW - 1))
-    stored = [task(name, "* * * * *", never) for name in ("never", "again")]
-    assert resolved([], stored, marks={"again": earlier, "elsewhere": earlier}).marks == {
-        "again": Mark(earlier.served_through, NOW)
-    }
+    earlier = Minute(THIS - 600)
+    stored = [
+        task("never", "* * * * *", AwaitingRun(Minute(THIS - 60))),
+        task("again", "* * * * *", AwaitingRun(Minute(THIS - 60), served_before=earlier)),
+        task("overridden", "* * * * *", AwaitingRun(Minute(THIS - 60), served_before=earlier)),
+    ]
+    result = resolved(declare(("overridden", "0 3 * * *", timedelta(0))), stored)
+    assert result.marks == {name: Mark(earlier, NOW) for name in ("again", "overridden")}
+    (override,) = result.overridden
+    assert override.new.state == AwaitingRun(Minute(THIS - 60), served_before=earlier)
 
 
-def test_the_later_of_two_marks_is_left() -> None:
-    """SPEC 5.1: a minute that *any* earlier declaration has served."""
-    ahead, behind = Mark(Minute(THIS + 60), NOW), Mark(Minute(THIS - 60), NOW)
-    stored = [task(name, "* * * * *", SERVED) for name in ("ahead", "behind")]
-    left = resolved([], stored, marks={"ahead": ahead, "behind": behind}).marks
-    assert {name: mark.served_through for name, mark in left.items()} == {"ahead": THIS + 60, "behind": THIS}
+@pytest.mark.parametrize(("served", "through"), [(-60, -60), (0, 0), (60, 60), (3 * 3600, 3 * 3600)])
+def test_a_name_that_is_declared_again_does_not_serve_what_was_served_before(served: int, through: int) -> None:
+    """SPEC 5.1: not the minute of its own declaration either, and none ahead, after a small step back of the clock."""
+    mark = Mark(Minute(THIS + served), Instant(NOW - 1))
+    (again, other) = resolved(minutely("again", "other"), [], marks={"again": mark, "elsewhere": mark}).added
+    assert again.state == AwaitingRun(Minute(THIS + through), served_before=mark.served_through)
+    assert other.state == AwaitingRun(Minute(THIS - 60))
 
 
-def test_a_mark_counts_for_a_day_and_is_lowered_when_the_clock_was_set_back() -> None:
-    """SPEC 5.1, 2.5: three hours ahead are a small step, one minute more is a correction of the clock."""
+def test_a_mark_counts_for_a_day() -> None:
+    """SPEC 5.1: from the minute that it served. A new declaration owes nothing that is as old."""
+    day = MARK_KEPT // 1_000_000
+    marks = {"a day": Mark(Minute(THIS + 60 - day), NOW), "longer": Mark(Minute(THIS - day), NOW)}
+    assert recent_marks(marks, NOW) == {"a day": marks["a day"]}
+    states = {each.name: each.state for each in resolved(minutely("a day", "longer"), [], marks=marks).added}
+    assert states["longer"] == AwaitingRun(Minute(THIS - 60))
+    assert states["a day"] == AwaitingRun(Minute(THIS - 60), served_before=marks["a day"].served_through)
+
+
+def test_a_mark_is_lowered_when_the_clock_was_set_back() -> None:
+    """SPEC 2.5: three hours ahead are a small step, one minute more is a correction of the clock."""
     three_hours = 3 * 3600
-    marks = {
-        "a day": Mark(THIS, Instant(NOW - MARK_KEPT)),
-        "longer": Mark(THIS, Instant(NOW - MARK_KEPT - 1)),
-        "ahead": Mark(Minute(THIS + three_hours), NOW),
-        "too far": Mark(Minute(THIS + three_hours + 60), Instant(NOW + MARK_KEPT)),
-    }
-    assert recent_marks(marks, NOW, UTC) == {
-        "a day": marks["a day"],
-        "ahead": marks["ahead"],
-        "too far": Mark(THIS, Instant(NOW + MARK_KEPT)),
-    }
+    ahead = {"ahead": Mark(Minute(THIS + three_hours), NOW)}
+    assert lowered_marks(ahead, NOW, THIS) is ahead
+    marks = {**ahead, "too far": Mark(Minute(THIS + three_hours + 60), Instant(NOW + MARK_KEPT))}
+    assert lowered_marks(marks, NOW, THIS) == {**ahead, "too far": Mark(THIS, NOW)}

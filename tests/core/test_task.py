@@ -30,6 +30,7 @@ from duly.core.task import (
     lateness_threshold,
     newly_declared,
     obligation,
+    served_by_starts,
     succeed,
 )
 from tests.core.helpers import (
@@ -409,10 +410,54 @@ def test_interruptions_are_counted_in_a_row() -> None:
 def test_a_new_task_may_owe_this_minute_and_an_overriding_one_keeps_served_through(
     served: str | None, expected: str
 ) -> None:
-    """SPEC 3.1: occurrences before the first registration are not owed. SPEC 5.1: `served_through` stays."""
-    state = newly_declared(NOON, None if served is None else minute(f"2025-06-15T{served}"))
-    assert state == AwaitingRun(minute(f"2025-06-15T{expected}"))
+    """SPEC 3.1: occurrences before the first registration are not owed. SPEC 5.1: what was served stays served."""
+    before = None if served is None else minute(f"2025-06-15T{served}")
+    state = newly_declared(NOON, before)
+    assert state == AwaitingRun(minute(f"2025-06-15T{expected}"), served_before=before)
     assert (state.last_attempt_at, state.last_success_at, state.last_failure_at) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("served", "before", "expected"),
+    [
+        # What earlier declarations have served is too far ahead: it becomes this minute, and `known_since` with it.
+        ("15:10", "15:01", ("12:00", "12:00")),
+        ("15:01", "15:01", ("12:00", "12:00")),
+        # `known_since` is too far ahead (its minute follows `served_through`), what was served is not.
+        ("15:10", "15:00", ("15:00", "15:00")),
+        ("15:10", "11:00", ("11:59", "11:00")),
+        ("15:10", None, ("11:59", None)),
+        # Neither.
+        ("14:59", "14:00", ("14:59", "14:00")),
+        ("14:59", None, ("14:59", None)),
+    ],
+)
+def test_a_task_that_never_started_is_corrected_together_with_what_was_served_before(
+    served: str, before: str | None, expected: tuple[str, str | None]
+) -> None:
+    """SPEC 2.5: at noon, a mark more than 3 hours ahead and a `known_since` in the future are lowered together."""
+
+    def of(text: str | None) -> Minute | None:
+        return None if text is None else minute(f"2025-06-15T{text}")
+
+    state = AwaitingRun(minute(f"2025-06-15T{served}"), served_before=of(before))
+    through, kept = expected
+    assert corrected(state, NOW, NOON, Delay(0)) == AwaitingRun(minute(f"2025-06-15T{through}"), served_before=of(kept))
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [
+        (AwaitingRun(NOON), None),
+        (AwaitingRun(NOON, served_before=Minute(NOON - 60)), NOON - 60),
+        (AwaitingRun(NOON, NOW, NOW), NOON),
+        (AwaitingRetry(NOON, NOW, None, NOW, NOW, 1, FIRST), NOON),
+        (Running(NOON, NOW, None, None, None, 0, 0, FIRST), NOON),
+    ],
+)
+def test_a_mark_is_one_that_a_start_has_made(state: TaskState, expected: int | None) -> None:
+    """SPEC 5.1: `served_through` of a task that never started is the minute before it was known."""
+    assert served_by_starts(state) == expected
 
 
 # --- a clock set back ------------------------------------------------------------------------------------------------

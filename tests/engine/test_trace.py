@@ -258,7 +258,7 @@ def test_a_monitor_knows_of_a_stored_task_when_it_last_ended() -> None:
     for success, failure in ((None, None), (5, None), (None, 7), (5, 7), (9, 7)):
         state = AwaitingRun(Minute(0), Instant(1), _instant(success), _instant(failure))
         task = Task(1, "a", parse_cron(HOURLY), Delay(0), state, quick, RunsOn.LOOP)
-        (row,) = registers_of([task], {}, finish(read_registrations([])), UTC).tasks
+        (row,) = registers_of({"a": task}, {}, {}, finish(read_registrations([])), UTC).tasks
         ends[success, failure] = row.ended
     assert ends == {(None, None): 0, (5, None): 5, (None, 7): 7, (5, 7): 7, (9, 7): 9}
 

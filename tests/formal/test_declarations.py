@@ -111,7 +111,7 @@ def test_the_registers_of_a_run_that_outlives_its_declaration() -> None:
             name="x", declared=False, generation=-1, cron="0 * * * *", delay_ms=7_200_000, thread=False,
             served_through=at("2025-01-01T13:00Z"), retry_at=None, run=3, run_generation=1, run_on_thread=False,
             epoch=2, started=started, floor=started, ended=at("2025-01-01T12:00:01Z"), streak=0,
-            due_since_success=False, fresh=True, unstarted=False, served_before=None,
+            due_since_success=False, fresh=True, unstarted=True, served_before=at("2025-01-01T13:00Z"),
         )
     ]  # fmt: skip
     moved(trace, "2025-01-01T13:20Z", zone="Asia/Tokyo", declared=0)
@@ -149,12 +149,36 @@ def test_a_new_declaration_owes_no_retry_of_the_old_one() -> None:
 def test_a_new_declaration_has_not_started() -> None:
     """SPEC 2.5: when the clock has gone far back, the minute in which it became known is to be served."""
     trace = hourly(cron="* * * * *")
-    trace.start("2025-01-01T12:00Z")
-    trace.end("2025-01-01T12:00:01Z")
     redeclare(trace, "2025-01-01T12:10Z", "overridden", 2, cron="* * * * *")
-    assert rows(trace)[0].unstarted
+    assert (rows(trace)[0].unstarted, rows(trace)[0].served_before) == (True, None)
     trace.add(CK(0, at("2025-01-01T08:59:30Z"), at("2025-01-01T12:10:10Z")))
     assert trace.monitor.obliged("x", at("2025-01-01T08:59:30Z"))
+
+
+@pytest.mark.parametrize(
+    ("clock", "silent_until"),
+    [
+        (
+            "2025-01-01T08:59:30Z",
+            "2025-01-01T09:00Z",
+        ),  # what was served is too far ahead: this minute, and known with it
+        ("2025-01-01T09:05:30Z", "2025-01-01T12:01Z"),  # known too far ahead, but what was served is not
+        ("2025-01-01T09:15:30Z", "2025-01-01T12:10Z"),  # neither: nothing before it was known
+    ],
+)
+@pytest.mark.parametrize("change", ["overridden", "new"])
+def test_what_an_earlier_declaration_has_served_is_not_served_again(clock: str, silent_until: str, change: str) -> None:
+    """SPEC 2.5, 5.1: overridden or removed and declared again, never started since, and the clock goes back."""
+    trace = hourly(cron="* * * * *")
+    trace.start("2025-01-01T12:00Z")
+    trace.end("2025-01-01T12:00:01Z")
+    if change == "new":
+        redeclare(trace, "2025-01-01T12:05Z", "orphaned", 1)
+    assert redeclare(trace, "2025-01-01T12:10Z", change, 2, cron="* * * * *") == []
+    assert (rows(trace)[0].unstarted, rows(trace)[0].served_before) == (True, NOON)
+    trace.add(CK(0, at(clock), at("2025-01-01T12:10:10Z")))
+    assert not trace.monitor.obliged("x", Instant(at(silent_until) - 1))
+    assert trace.monitor.obliged("x", at(silent_until))
 
 
 def test_a_new_declaration_owes_no_interrupted_run_of_the_old_one() -> None:

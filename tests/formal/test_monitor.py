@@ -336,13 +336,16 @@ def test_a_registration_that_does_not_follow_is_noticed(change: str, generation:
 
 
 def test_what_is_gone_is_forgotten() -> None:
-    """Memory follows the tasks that are declared now, not all that ever were."""
+    """Memory follows the tasks that are declared now, or ran within the last day, not all that ever were (SPEC 5.1)."""
     trace = Trace()
     trace.begin("2025-01-01T11:30Z", "x")
     trace.start("2025-01-01T12:00Z")
     redeclare(trace, "2025-01-01T12:10Z", "orphaned", 1)
     assert list(trace.monitor.registers.tasks) == ["x"]  # its run goes on
     assert trace.end("2025-01-01T12:11Z") == []
+    trace.boot("2025-01-02T12:00Z", tasks=0)
+    assert list(trace.monitor.registers.tasks) == ["x"]  # what it has served counts
+    trace.boot("2025-01-02T12:00:01Z", tasks=0)
     assert list(trace.monitor.registers.tasks) == []
 
 

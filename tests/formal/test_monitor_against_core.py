@@ -5,6 +5,7 @@ no line of code and must agree at every moment that is asked about.
 """
 
 import random
+from dataclasses import replace
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
@@ -14,16 +15,20 @@ from hypothesis import strategies as st
 from duly import parse_cron
 from duly.core.due import latest_due, next_due
 from duly.core.moments import MICROSECONDS, Delay, Instant, Minute, instant_of, minute_of
+from duly.core.resolution import counts
 from duly.core.task import (
+    AwaitingRun,
     Owed,
     Running,
     TaskState,
+    Withdrawn,
     begin_run,
     corrected,
     fail,
     interrupt,
     newly_declared,
     obligation,
+    served_by_starts,
     succeed,
 )  # fmt: skip
 from duly.formal.monitor import Monitor
@@ -46,6 +51,9 @@ class History:
         self.restart = chance.random() < 0.6
         self.seq = self.run = self.generation = self.boots = 0
         self.state: TaskState
+        self.stored: TaskState | None = None
+        self.removed: Minute | None = None
+        """What starts had served when the task was removed."""
         self.boot()
         self.declare("new", None)
 
@@ -62,6 +70,7 @@ class History:
         self.cron = self.chance.choice(["* * * * *", "0,30 * * * *", "30 2 * * *", "0 * * * *"])
         self.delay = Delay(self.chance.choice([0, 500, 30_000, 90_000, 7_200_000]))
         self.expression = parse_cron(self.cron)
+        self.removed = None
         self.state = newly_declared(self.minute(), mark)
         name = self.zone.key
         self.note(RG(0, self.now, "x", self.generation, change, self.cron, self.delay, name, self.now, "loop"))
@@ -69,7 +78,14 @@ class History:
 
     def take_effect(self) -> None:
         mode = "restart" if self.restart else "wait"
-        self.note(IE(0, self.now, self.call, 1, "", mode, None, None, self.zone.key))
+        declared = int(not isinstance(self.state, Withdrawn))
+        self.note(IE(0, self.now, self.call, declared, "", mode, None, None, self.zone.key))
+        # What was served more than a day ago by another declaration is forgotten.
+        if self.removed is not None and not counts(self.removed, self.now):
+            self.removed = None
+        if isinstance(self.state, AwaitingRun) and self.state.served_before is not None:
+            if not counts(self.state.served_before, self.now):
+                self.state = replace(self.state, served_before=None)
 
     def initialize(self) -> None:
         self.call = self.seq
@@ -98,9 +114,9 @@ class History:
         self.now = Instant(self.now + self.chance.choice([1, 1000, 999_999, 31 * SECOND, 61 * SECOND, 3_700 * SECOND]))
 
     def starts(self) -> None:
-        if self.agree() and not isinstance(self.state, Running):
+        if self.agree() and not isinstance(self.state, Running | Withdrawn):
             self.run += 1
-            self.state = begin_run(self.state, self.now, self.minute(), FIRST)  # type: ignore[arg-type]
+            self.state = begin_run(self.state, self.now, self.minute(), FIRST)
             self.note(RS(0, self.now, "x", self.generation, self.run, "cron", 0))
 
     def ends(self) -> None:
@@ -114,7 +130,7 @@ class History:
             self.now = Instant(self.now + self.chance.choice([-7_200, -86_400, 5, 86_400]) * SECOND)
         if self.chance.random() < 0.2:
             self.restart = not self.restart
-        stored = getattr(self, "stored", None)
+        stored = self.stored
         state = self.state
         if isinstance(state, Running):
             self.stored = stored = state  # what the store says until the next start
@@ -126,6 +142,8 @@ class History:
             self.stored = found
             state = interrupt(found, self.now, self.delay, restart=self.restart)
         self.state = corrected(state, self.now, self.minute(), self.delay)
+        if self.removed is not None and self.removed > self.minute() + 3 * 3_600:
+            self.removed = self.minute()
         self.boot()
         self.take_effect()
 
@@ -134,17 +152,32 @@ class History:
         self.now = Instant(self.now + self.chance.choice([-90, -3_600, -4 * 3_600, -100_000, 7_200]) * SECOND)
         if self.now < old:
             self.state = corrected(self.state, self.now, self.minute(), self.delay)
-            stored = getattr(self, "stored", None)
+            stored = self.stored
             if isinstance(stored, Running):
                 right = corrected(stored, self.now, self.minute(), self.delay)
                 assert isinstance(right, Running)
                 self.stored = right
+        if self.removed is not None and self.removed > self.minute() + 3 * 3_600 and self.now < old:
+            self.removed = self.minute()
         self.note(CK(0, self.now, old))
 
     def changes(self) -> None:
         if not isinstance(self.state, Running):
             self.initialize()
-            self.declare("overridden", self.state.served_through)
+            if isinstance(self.state, Withdrawn):
+                self.declare("new", self.removed)
+            elif self.chance.random() < 0.5:
+                self.declare("overridden", served_by_starts(self.state))
+            else:
+                self.removed = served_by_starts(self.state)
+                self.state, self.stored = Withdrawn(Minute(0)), None
+                self.note(
+                    RG(
+                        0, self.now, "x", self.generation, "orphaned", self.cron, self.delay, self.zone.key, self.now,
+                        "loop",
+                    )
+                )  # fmt: skip
+                self.take_effect()
 
 
 @given(seed=st.integers(0, 1 << 40))

@@ -232,7 +232,10 @@ def test_an_overlapped_run_ends_with_its_process() -> None:
 
 
 def test_a_task_that_is_gone_is_forgotten_unless_it_runs() -> None:
-    """Memory follows what is declared: whether it never ran, has ended, or was cut short by a crash."""
+    """Memory follows what is declared: whether it never ran, has ended, or was cut short by a crash.
+
+    What it has served is kept for a day (SPEC 5.1).
+    """
     for history in ("never", "ended", "interrupted"):
         trace = hourly()
         if history != "never":
@@ -242,6 +245,9 @@ def test_a_task_that_is_gone_is_forgotten_unless_it_runs() -> None:
         if history == "interrupted":
             trace.boot("2025-01-01T12:01Z")
         assert redeclare(trace, "2025-01-01T12:02Z", "orphaned", 1) == []
+        served = [row.served_before for row in trace.monitor.snapshot().tasks]
+        assert served == ([] if history == "never" else [at("2025-01-01T12:00Z")])
+        trace.boot("2025-01-02T12:03Z", tasks=0)
         assert trace.monitor.snapshot().tasks == ()
 
 

@@ -6,6 +6,8 @@ Canonical, and why nothing is lost by it:
     old instants  a mark is in this minute, after the latest due minute or before it; what lies half a period back is
                   as old as anything, because delays and rests have passed. Only the name of a cause and the order in a
                   queue could still differ by it, and neither decides whether a task starts
+    what starts   have served matters to a later declaration of the name only if it is this minute: then it is kept as
+                  what an earlier declaration has served, whether or not the one in force has started
     history       that is only told: when a run last succeeded or failed
     numbers       of runs, declarations, calls and boots are replaced by their rank: they are only compared
     counts        failures in a row are reported, never asked for: 1 stands for more
@@ -25,8 +27,9 @@ from typing import Any, Final
 
 from duly.core.agenda import Agenda, Decision, DueList, Group
 from duly.core.changes import Starts
-from duly.core.moments import Instant, Minute
+from duly.core.moments import Instant, Minute, minute_of
 from duly.core.registration import RunsOn
+from duly.core.resolution import Mark
 from duly.core.steps import finish
 from duly.core.task import (
     AwaitingRetry,
@@ -39,6 +42,7 @@ from duly.core.task import (
     Task,
     TaskState,
     Withdrawn,
+    served_by_starts,
 )
 from duly.engine.runner import Run
 from duly.engine.settle import ReplacedRun, ReplacedRuns
@@ -55,7 +59,16 @@ _PLACES: Final = tuple(RunsOn)
 _SCHEDULES: Final = {text: Schedule(text, zone_of("UTC")) for text in EXPRESSIONS}
 _ZONE: Final = zone_of("UTC")
 _DIGESTS: dict[tuple[str, int, str, int], int] = {}
-_FLAGS: Final = ("run_on_thread", "fresh", "declared", "delay_ms", "thread", "streak", "due_since_success")
+_FLAGS: Final = (
+    "run_on_thread",
+    "fresh",
+    "declared",
+    "delay_ms",
+    "thread",
+    "streak",
+    "due_since_success",
+    "served_before",
+)
 _HALF: Final = PERIOD // 2
 _OFFSETS: Final = {HOUR: BASE, HALF: BASE + _HALF}
 _ONCE: Final = Instant(BASE - PERIOD)
@@ -130,14 +143,33 @@ class Freezer:
     def minute(self, minute: int, expression: str) -> Minute:
         return Minute(self.mark(minute * SECOND, expression) // SECOND)
 
+    def current(self, served: int | None) -> Minute | None:
+        """What starts have served, if it is this minute."""
+        minute = minute_of(self.now, UTC)
+        return Minute(minute - self.shift // SECOND) if served is not None and served >= minute else None
+
     # --- tasks -------------------------------------------------------------------------------------------------------
+
+    def marks(self) -> Frozen:
+        """What starts of each name have served, if a record does not say it."""
+        world = self.world
+        found = []
+        for name in _CALLBACKS:
+            row, mark = world.rows.get(name), world.marks.get(name)
+            served: int | None = None if mark is None else mark.served_through
+            if row is not None and row.last_attempt_at is not None:
+                served = row.served_through if row.run is None and row.pending_retry_until is None else None
+            if (current := self.current(served)) is not None:
+                found.append((name, current))
+        return tuple(found)
 
     def state(self, state: TaskState, expression: str) -> TaskState:
         match state:
             case Withdrawn():
                 return Withdrawn(Minute(0))
             case AwaitingRun():
-                return AwaitingRun(self.minute(state.served_through, expression))
+                served = self.current(served_by_starts(state))
+                return AwaitingRun(self.minute(state.served_through, expression), served_before=served)
             case AwaitingRetry():
                 mark, ripe = self.minute(state.served_through, expression), self.past(state.pending_retry_until)
                 return AwaitingRetry(mark, _ONCE, None, _ONCE, ripe, 1, _FIRST)
@@ -265,7 +297,11 @@ class Freezer:
 
     def monitor(self, monitor: Monitor) -> Frozen:
         known = monitor.registers
-        tasks = tuple(self.registers(task, known.epoch) for _, task in sorted(known.tasks.items()))
+        tasks = tuple(
+            self.registers(task, known.epoch)
+            for _, task in sorted(known.tasks.items())
+            if task.declared or task.run is not None or self.served(task) is not None
+        )
         restart = known.restart or self.indifferent
         return known.active and self.world.up, known.quiet, known.crashed, known.booted, restart, tasks
 
@@ -289,7 +325,13 @@ class Freezer:
             task.thread and task.declared,
             min(1, task.streak),
             task.due_since_success,
+            self.served(task),
         )
+
+    def served(self, task: TaskRegisters) -> Instant | None:
+        served = task.served_before if task.unstarted else task.served_through
+        current = None if served is None else self.current(served // SECOND)
+        return None if current is None else Instant(current * SECOND)
 
 
 def _lost(agenda: Agenda, group: Group, runs_on: RunsOn) -> bool:
@@ -317,6 +359,7 @@ def freeze(world: World) -> Frozen:
         world.open_stops,
         world.neglected,
         tuple(cold.row(row) for _, row in sorted(world.rows.items())),
+        cold.marks(),
         tuple(sorted((cold.task(task) for task in world.agenda.tasks()), key=lambda each: each[0])),
         tuple(
             sorted(
@@ -340,7 +383,9 @@ def _is_replaced(world: World, task: Task) -> bool:
 
 def thaw(frozen: Frozen, instance: Instance) -> World:
     """A world that can go on from that value."""
-    (now, up, declares, restart, open_stops, neglected, rows, tasks, runs, replaced, agenda, decision, seen) = frozen
+    (now, up, declares, restart, open_stops, neglected, rows, marks, tasks, runs, replaced, agenda, decision, seen) = (
+        frozen
+    )
     world = World.__new__(World)
     world.now, world.instance = now, instance
     world.up, world.declares, world.restart = up, declares, restart
@@ -349,6 +394,7 @@ def thaw(frozen: Frozen, instance: Instance) -> World:
     world.neglected = neglected
     world.boots = 1
     world.rows = {row.name: row for row in rows}
+    world.marks = {name: Mark(served, now) for name, served in marks}
     known = {each[0]: _task(each) for each in tasks}
     world.runs, world.replaced = {}, ReplacedRuns()
     for name, number in runs:
@@ -426,7 +472,7 @@ def _monitor(frozen: Frozen, now: Instant, world: World) -> Monitor:
     registers.booted, registers.restart, registers.boot, registers.boot_at = booted, restart, "boot-1", now
     registers.clock = registers.latest = now
     registers.minute = _ZONE.minute(now)
-    registers.seq = len(world.calls)
+    registers.seq, registers.boot_seq = len(world.calls), 0
     registers.stops = {call: (call, now) for call in world.calls}
     registers.schedules = _SCHEDULES
     for name, generation, cron, served_through, retry_at, run, run_generation, alive, started, *flags in tasks:

@@ -94,6 +94,14 @@ def an_override_serves_this_minute_again(patch: Patch) -> None:
     patch.setattr(resolution, "newly_declared", lambda minute, mark=None: right(minute))
 
 
+def a_removed_name_is_forgotten(patch: Patch) -> None:
+    def resolve(declared: Registrations, stored: dict[str, Task], **given: Any) -> Steps[Resolution]:
+        return right(declared, stored, **{**given, "marks": {}})
+
+    right = resolution.resolve
+    patch.setattr(world, "resolve", resolve)
+
+
 def an_interrupted_run_has_failed(patch: Patch) -> None:
     def interrupt(run: Running, now: Instant, delay: Delay, *, restart: bool) -> AwaitingRetry:
         return task.fail(run, now, delay)
@@ -198,7 +206,8 @@ MUTANTS: dict[Callable[[Patch], None], set[str]] = {
     a_failure_is_retried_at_once: {"decision"},
     the_first_minute_is_not_owed: {"decision"},
     minutes_before_the_first_are_owed: {"decision"},
-    an_override_serves_this_minute_again: {"decision"},
+    an_override_serves_this_minute_again: {"store"},
+    a_removed_name_is_forgotten: {"store"},
     an_interrupted_run_has_failed: {"store"},
     an_interrupted_run_keeps_its_retry_too: {"decision"},
     an_interrupted_run_never_has_to_rest: {"decision"},

@@ -8,6 +8,7 @@ Every step tells the monitor of `duly.formal` what a store would have put on rec
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import UTC
 from typing import Any
 
@@ -16,9 +17,21 @@ from duly.core.changes import Ends, Starts
 from duly.core.moments import Instant, Minute, minute_of
 from duly.core.record import read_records
 from duly.core.registration import Registrations
-from duly.core.resolution import Resolution, resolve
+from duly.core.resolution import Mark, Resolution, resolve
 from duly.core.steps import finish
-from duly.core.task import Cause, Grounds, Interrupted, Obligation, Running, Start, Task, corrected, interrupt
+from duly.core.task import (
+    AwaitingRun,
+    Cause,
+    Grounds,
+    Interrupted,
+    Obligation,
+    Running,
+    Start,
+    Task,
+    TaskState,
+    corrected,
+    interrupt,
+)
 from duly.engine.runner import Run, failure, stamp
 from duly.engine.settle import ReplacedRuns, Settlement
 from duly.formal.monitor import Monitor
@@ -41,6 +54,7 @@ class World:
         self.now = BASE
         self.instance = instance
         self.rows: dict[str, Row] = {}
+        self.marks: dict[str, Mark] = {}
         self.up = False
         self.declares = ""
         self.restart = True
@@ -247,7 +261,7 @@ class World:
             state = record.state
             if isinstance(state, Running):
                 state = interrupt(state, self.now, record.delay, restart=restart)
-            state = corrected(state, self.now, minute, record.delay)
+            state = corrected(self.remembered(record.name, state), self.now, minute, record.delay)
             known = next(each for each in SETS["xy"] if each.name == record.name)
             stored[record.name] = Task(
                 record.generation, record.name, record.expression, record.delay, state, known.callback, known.runs_on
@@ -277,12 +291,20 @@ class World:
             generation, self.next_generation = self.next_generation, self.next_generation + 1
             return generation
 
+        declared = Registrations(SETS[declares])
         return finish(
-            resolve(Registrations(SETS[declares]), stored, now=self.now, zone=UTC, new_generations=new_generation)
+            resolve(declared, stored, now=self.now, zone=UTC, new_generations=new_generation, marks=self.marks)
         )
+
+    def remembered(self, name: str, state: TaskState) -> TaskState:
+        """A stored state, with what earlier declarations of its name have served."""
+        if isinstance(state, AwaitingRun) and state.last_attempt_at is None and name in self.marks:
+            return replace(state, served_before=self.marks[name].served_through)
+        return state
 
     def _replace(self, resolution: Resolution, call: int) -> None:
         """All of an initialize in one transaction, and on record."""
+        self.marks.update(resolution.marks)
         changes = [(each.task, ORPHANED) for each in resolution.orphaned]
         changes += [(each.new, OVERRIDDEN) for each in resolution.overridden]
         changes += [(task, NEW) for task in resolution.added]
@@ -333,8 +355,9 @@ class World:
             task = next((each for each in self.agenda.tasks() if each.name == record.name), None)
             if self.up and task is None:
                 raise Wrong("store", f"{record.name} is stored, and not in force")
-            if task is not None and not isinstance(task.state, Interrupted) and task.state != record.state:
-                raise Wrong("store", f"{record.name} is {task.state} in memory and {record.state} in the store")
+            stored = self.remembered(record.name, record.state)
+            if task is not None and not isinstance(task.state, Interrupted) and task.state != stored:
+                raise Wrong("store", f"{record.name} is {task.state} in memory and {stored} in the store")
 
 
 class _Surroundings:

@@ -1,4 +1,4 @@
-"""The checker accepted an initialize() that was called before a boot and took effect after it. Found by an audit.
+"""The checker accepted an initialize() that was called before a boot and took effect after it.
 
 EW closed open calls only at a crash: after a clean stop, or before the first boot, the next process could answer a
 call that it had never received.

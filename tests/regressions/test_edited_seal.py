@@ -1,4 +1,4 @@
-"""The word of a seal was outside its hash: `open` edited to `clean` changed a verdict unnoticed. Found by an audit."""
+"""The word of a seal was outside its hash: `open` edited to `clean` changed a verdict unnoticed."""
 
 import io
 import json

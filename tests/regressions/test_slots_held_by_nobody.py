@@ -1,4 +1,4 @@
-"""A start may not claim any number of slots in use: nothing compared `slots` with what runs. Found by an audit."""
+"""A start may not claim any number of slots in use: nothing compared `slots` with what runs."""
 
 import pytest
 

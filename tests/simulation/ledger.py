@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import tzinfo
 from typing import Any
 
-from tests.simulation.reference import HOUR, MINUTE, Row, due_minutes, local, minute_of
+from tests.simulation.reference import DAY, HOUR, MINUTE, Row, due_minutes, local, minute_of
 
 
 @dataclass
@@ -22,6 +22,7 @@ class Account:
     generation: int
     cron: str
     since: int  # minutes after this one are owed
+    before: int | None = None  # what starts of earlier declarations have served, until this one has started
     starts: list[tuple[int, str, int]] = field(default_factory=list)  # when, why, which run
     owed: Counter[str] = field(default_factory=Counter)
     paid: Counter[str] = field(default_factory=Counter)
@@ -42,8 +43,12 @@ class Account:
         self.open.discard(what)
 
     def mark(self, zone: tzinfo) -> int:
-        """The latest minute that a start has served."""
+        """No minute up to this one is still owed."""
         return max([self.since, *(minute_of(at, zone) for at, _, _ in self.starts)])
+
+    def served(self, zone: tzinfo) -> int | None:
+        """The latest minute that a start of the name has served."""
+        return self.mark(zone) if self.has_started else self.before
 
 
 class Ledger:
@@ -53,6 +58,7 @@ class Ledger:
         self.zone = zone
         self.scheduled = scheduled  # by run: what the store's history says it served
         self.in_force: dict[str, Account] = {}
+        self.served: dict[str, int] = {}  # by withdrawn declarations
         self.withdrawn: dict[tuple[str, int], Account] = {}  # runs of theirs may still end
         self.restart = True
         self.wrong: list[str] = []
@@ -68,7 +74,7 @@ class Ledger:
             "RE": self._end,
         }
         if letters == "IE":
-            self._take_effect(restart=fields[3] == "restart")
+            self._take_effect(at, restart=fields[3] == "restart")
         elif letters in book:
             book[letters](at, *fields)
 
@@ -78,10 +84,13 @@ class Ledger:
             account.running = False
         self._step(at)
 
-    def _take_effect(self, *, restart: bool) -> None:
+    def _take_effect(self, at: int, *, restart: bool) -> None:
         """The scheduler after the crash decides what an interrupted run owes: itself, or the retry it was."""
         self.restart = restart
+        self.served = {name: served for name, served in self.served.items() if served >= at - DAY}
         for account in self.in_force.values():
+            if account.before is not None and account.before < at - DAY:
+                account.before = None
             if account.cut_short:
                 owed = {"interruptions"} if restart else {"retries"} if account.kept_retry else set[str]()
                 for what in account.open - owed:
@@ -91,11 +100,19 @@ class Ledger:
 
     def _step(self, at: int, *_: Any) -> None:
         minute = minute_of(at, self.zone)
+        too_far = minute + 3 * HOUR
+        self.served = {name: minute if served > too_far else served for name, served in self.served.items()}
         for account in self.in_force.values():
-            ahead = 0 if account.has_started else MINUTE  # what is lowered then is when it became known
-            if account.mark(self.zone) + ahead > minute + 3 * HOUR:  # the clock was corrected: count anew (SPEC 2.5)
-                self._walk(account, at)
-                account.since, account.starts = minute - ahead, []
+            served = account.served(self.zone)
+            if served is not None and served > too_far:  # the clock was corrected: count anew (SPEC 2.5)
+                lowered = minute
+            elif not account.has_started and account.since + MINUTE > too_far:  # what is lowered: when it became known
+                lowered = max(minute - MINUTE, served or 0)
+            else:
+                continue
+            self._walk(account, at)
+            account.since, account.starts = lowered, []
+            account.before = None if served is None else min(served, lowered)
 
     def _register(
         self, at: int, name: str, generation: int, change: str, cron: str, _delay: int, _zone: str, known: int, _: str
@@ -107,10 +124,12 @@ class Ledger:
         if old is not None:
             self._walk(old, at)
             self.withdrawn[name, old.generation] = old
-            if change == "overridden":
-                since = max(since, old.mark(self.zone))
+            if (served := old.served(self.zone)) is not None:
+                self.served[name] = served
         if change != "orphaned":
-            self.in_force[name] = Account(name, generation, cron, since)
+            before = self.served.get(name)
+            since = since if before is None else max(since, before)
+            self.in_force[name] = Account(name, generation, cron, since, before)
 
     def _start(self, at: int, name: str, generation: int, run: int, cause: str, _slots: int) -> None:
         account = self.in_force.get(name)

@@ -30,13 +30,13 @@ from duly.stores.sqlite.trace import export
 from duly.testing import SimulatedHost
 from tests.simulation.ledger import Ledger
 from tests.simulation.reference import (
+    Names,
     Record,
     Row,
     Started,
     local,
     minute_of,
     predicted,
-    registered,
 )
 
 _COLUMNS: Final = (
@@ -215,6 +215,7 @@ class Folded:
     highest: dict[str, int] = field(default_factory=lambda: {"run": 0, "generation": 0})
     restart: bool = True
     boot: str = ""
+    names: Names = field(default_factory=Names)
 
     def take(self, row: Row) -> None:
         """One event."""
@@ -229,8 +230,9 @@ class Folded:
             self._correct(at)
         elif letters == "IE":
             self.restart = fields[3] == "restart"
+            self.names.forget(at, self.records)
         elif letters == "RG":
-            record = registered(self.records.pop(fields[0], None), row, self.zone)
+            record = self.names.registered(self.records.pop(fields[0], None), row, self.zone)
             if record is not None:
                 self.records[fields[0]] = record
                 record.written_by = record.written_by or self.boot
@@ -258,6 +260,7 @@ class Folded:
 
     def _correct(self, at: int) -> None:
         """The clock was set, or a process has come: what lies too far ahead is lowered."""
+        self.names.correct(minute_of(at, self.zone))
         for name, record in self.records.items():
             if record.correct(at, minute_of(at, self.zone)):
                 record.written_by = self.boot

@@ -107,6 +107,7 @@ class Record:
     known_since: int
     mark: int  # no minute up to this one is still owed
     thread: bool
+    served_before: int | None = None  # by starts of earlier declarations of the name, until this one has started
     last_start: int | None = None
     last_success: int | None = None
     last_failure: int | None = None
@@ -148,19 +149,56 @@ class Record:
 
     def correct(self, now: int, minute: int) -> bool:
         """The clock may have been set back: lower what lies too far ahead (SPEC 2.5); whether anything did."""
-        before = (self.mark, self.retry_at, self.known_since)
-        unstarted = MINUTE if self.last_start is None else 0
-        if self.mark + unstarted > minute + 3 * HOUR:
-            self.mark = minute - unstarted
-        if self.known_since >= minute + 3 * HOUR + MINUTE:
-            self.known_since = now
+        before, mark = (self.mark, self.retry_at), self.mark
+        served = self.served
+        if served is not None and served > minute + 3 * HOUR:
+            self.mark = minute
+            self.served_before = None if self.served_before is None else minute
+        elif self.last_start is None and mark + MINUTE > minute + 3 * HOUR:
+            self.mark = max(minute - MINUTE, served or 0)
+        if self.mark != mark or self.known_since >= minute + 3 * HOUR + MINUTE:  # both together
+            self.known_since = min(self.known_since, now)
         if self.retry_at is not None:
             self.retry_at = min(self.retry_at, now + self.effective_delay)
-        return before != (self.mark, self.retry_at, self.known_since)
+        return before != (self.mark, self.retry_at)
+
+    @property
+    def served(self) -> int | None:
+        """The latest minute that a start of the name has served."""
+        return self.served_before if self.last_start is None else self.mark
 
 
-def registered(record: Record | None, row: Row, zone: tzinfo) -> Record | None:
-    """What an RG makes of the record of its name."""
+class Names:
+    """What starts of withdrawn declarations have served, by name (SPEC 5.1)."""
+
+    def __init__(self) -> None:
+        self._served: dict[str, int] = {}
+
+    def registered(self, record: Record | None, row: Row, zone: tzinfo) -> Record | None:
+        """What an RG makes of the record of its name."""
+        name, change = row[3], row[5]
+        if record is not None and change in ("orphaned", "overridden"):
+            self._served.pop(name, None)
+            if record.served is not None:
+                self._served[name] = record.served
+        return registered(record, row, zone, self._served.get(name))
+
+    def correct(self, minute: int) -> None:
+        """The clock may have been set back (SPEC 2.5)."""
+        for name, served in self._served.items():
+            if served > minute + 3 * HOUR:
+                self._served[name] = minute
+
+    def forget(self, at: int, records: Mapping[str, Record]) -> None:
+        """They are kept for a day."""
+        self._served = {name: served for name, served in self._served.items() if served >= at - DAY}
+        for record in records.values():
+            if record.served_before is not None and record.served_before < at - DAY:
+                record.served_before = None
+
+
+def registered(record: Record | None, row: Row, zone: tzinfo, served: int | None) -> Record | None:
+    """What an RG makes of the record of its name, of which a start has served this minute."""
     _, _, _, _, generation, change, cron, delay_ms, _, known_since, place = row
     if change == "orphaned":
         return None
@@ -169,10 +207,9 @@ def registered(record: Record | None, row: Row, zone: tzinfo) -> Record | None:
         record.thread = place == "thread"
         return record
     mark = minute_of(known_since, zone) - MINUTE
-    if change == "overridden":
-        assert record is not None
-        mark = max(mark, record.mark)
-    return Record(generation, cron, delay_ms, known_since, mark, place == "thread")
+    if served is not None:
+        mark = max(mark, served)
+    return Record(generation, cron, delay_ms, known_since, mark, place == "thread", served)
 
 
 # --- the scheduler ----------------------------------------------------------------------------------------------------
@@ -197,6 +234,7 @@ class Reference:
         self.limit: int | None = None
         self.threads: int | None = None
         self.records: dict[str, Record] = {}
+        self.names = Names()
         self.alive: dict[str, tuple[int, bool]] = {}  # by name: the run's declaration, and whether it has a thread
         self.resume_at: dict[str, int] = {}  # the interrupted ones
         self.starts: list[Started] = []
@@ -271,6 +309,7 @@ class Reference:
     def correct(self, at: int) -> None:
         """The clock shows something else."""
         self.now = at
+        self.names.correct(minute_of(at, self.zone))
         for name, record in self.records.items():
             record.correct(at, minute_of(at, self.zone))
             if name in self.resume_at:
@@ -285,13 +324,14 @@ class Reference:
             self.resume_at = {name: min(each.last_start or 0, at) + each.rest for name, each in runs.items()}
             self.correct(at)
         elif letters == "RG":
-            record = registered(self.records.pop(row[3], None), row, self.zone)
+            record = self.names.registered(self.records.pop(row[3], None), row, self.zone)
             if row[5] != "preserved":
                 self.resume_at.pop(row[3], None)
             if record is not None:
                 self.records[row[3]] = record
         elif letters == "IE":
             self.active, self.restart, self.limit, self.threads = True, row[6] == "restart", row[7], row[8]
+            self.names.forget(at, self.records)
         elif letters == "RE":
             self.alive.pop(row[3], None)
             record = self.records.get(row[3])

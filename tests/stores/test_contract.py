@@ -150,7 +150,10 @@ async def test_overridden_and_orphaned_declarations_are_gone_and_the_rest_is_unt
 
 
 async def test_the_marks_of_withdrawn_names_are_kept_for_a_day(place: Place) -> None:
-    """SPEC 5.1: the next scheduler finds what a withdrawn declaration has served; a later mark takes its place."""
+    """SPEC 5.1: the next scheduler finds what a withdrawn declaration has served; a later mark takes its place.
+
+    A day counts from the minute that was served.
+    """
     early, late = Mark(NOON, AT_NOON), Mark(Minute(NOON + 60), at(NOON, seconds=1))
     async with living(place.store()) as life:
         assert life.persisted.marks == {}

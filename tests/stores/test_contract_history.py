@@ -1,15 +1,19 @@
 """The contract of every store about what was: runs that outlive their declaration, clocks set back, and history."""
 
+from itertools import count
+
 import pytest
 
 from duly.core.moments import Delay, Minute, begin
+from duly.core.resolution import Mark
 from duly.core.task import (
     SERVED_AHEAD_SECONDS_MAX,
     Correction,
     End,
     corrected,
+    newly_declared,
 )
-from tests.stores.contract import HOUR, NOON, Place, at, ended, found, living, rows_of, start, task
+from tests.stores.contract import AT_NOON, DELAY, HOUR, NOON, Place, at, ended, found, living, rows_of, start, task
 
 # --- runs that outlive their declaration -----------------------------------------------------------------------------
 
@@ -109,6 +113,54 @@ async def test_a_correction_lowers_exactly_what_lies_too_far_ahead(place: Place,
     }
     known = {row["name"]: row["known_since"] for row in await rows_of(place)}
     assert set(known.values()) == {correction.now}  # a `knownSince` in the future likewise
+
+
+@pytest.mark.parametrize("way", ["write", "replace"])
+async def test_a_correction_lowers_marks_and_known_since_together(place: Place, way: str) -> None:
+    """SPEC 2.5, 5.1: of tasks that never started, of tasks that did, and of names that are gone; as the core does."""
+    near, far = Minute(NOON + SERVED_AHEAD_SECONDS_MAX), Minute(NOON + SERVED_AHEAD_SECONDS_MAX + 60)
+    soon, later = Minute(near - 600), Minute(far + 600)  # known since less, or more, than 3 hours ahead
+    cases = {
+        "served too far, known soon": (soon, far),
+        "served too far, known later": (later, far),
+        "served near, known later": (later, near),
+        "served near, known soon": (soon, near),
+        "served long ago, known later": (later, Minute(NOON - 600)),
+        "nothing served, known later": (later, None),
+        "nothing served, known soon": (soon, None),
+    }
+    states = {name: newly_declared(known, served) for name, (known, served) in cases.items()}
+    marks = {name: Mark(served, AT_NOON) for name, (_, served) in cases.items() if served is not None}
+    marks |= {"gone, too far": Mark(far, at(far)), "gone, near": Mark(near, at(near))}
+    numbers = count(1)
+    for known in (soon, later):
+        async with living(place.store(), now=begin(known)) as life:
+            tasks = [task(next(numbers), name) for name in cases if cases[name][0] == known]
+            for each in tasks:
+                each.state = states[each.name]
+            if known == soon:
+                tasks.append(task(next(numbers), "started", mark=soon))
+            await life.declare(added=tasks, marks=marks)
+            if known == soon:
+                begun = start(tasks[-1], 1, at(far, 1))
+                await life.write(begun)
+                await life.write(ended(begun, at(far, 2)))
+    correction = Correction(at(NOON, 1), NOON)
+    async with living(place.store(), "second", now=at(NOON, 1)) as life:
+        await life.declare(correction=None if way == "write" else correction)
+        if way == "write":
+            await life.write(correction)
+    rows = {row["name"]: row for row in await rows_of(place)}
+    for name, state in states.items():
+        right = corrected(state, correction.now, NOON, DELAY)
+        assert rows[name]["served_through"] == right.served_through, name
+        known = cases[name][0]
+        lowered = known == later or name.startswith("served too far")
+        assert rows[name]["known_since"] == (correction.now if lowered else begin(known)), name
+    assert (rows["started"]["served_through"], rows["started"]["known_since"]) == (NOON, correction.now)
+    async with living(place.store(), "visitor") as life:
+        kept = life.persisted.marks
+    assert kept == {**marks, **{name: Mark(NOON, correction.now) for name, mark in marks.items() if mark[0] == far}}
 
 
 async def test_a_correction_leaves_a_known_since_of_the_past_alone(place: Place) -> None:

@@ -8,7 +8,7 @@ The agenda is only an index: a task in a due list is asked what it owes, and `ob
 """
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import tzinfo
 from heapq import heappop, heappush
@@ -20,6 +20,7 @@ from duly.core.cron import CronExpression
 from duly.core.groups import DueList, Group
 from duly.core.moments import LAST_INSTANT, MICROSECONDS, Instant, Minute, begin, minute_of
 from duly.core.registration import RunsOn
+from duly.core.resolution import NO_MARKS, Mark, lowered_marks
 from duly.core.steps import STEP_TASKS, Steps
 from duly.core.task import (
     AwaitingRetry,
@@ -80,6 +81,8 @@ class Agenda:
         self.zone = zone
         self._scheduler_key = scheduler_key  # of the scheduler that writes the starts
         self.size = 0
+        self.marks: Mapping[str, Mark] = NO_MARKS
+        """What withdrawn declarations have served, by name; for the next initialize()."""
         self._groups: dict[str, Group] = {}
         self._calendar: list[tuple[Minute, int, Group]] = []
         self._timers: list[tuple[Instant, int, Task, AwaitingRetry | Interrupted]] = []
@@ -181,8 +184,10 @@ class Agenda:
         return self.enter(tasks, now)
 
     def too_far_ahead(self, now: Instant) -> Steps[bool]:
-        """Whether the clock was set back so far that any state needs to be corrected."""
+        """Whether the clock was set back so far that any state, or a mark, needs to be corrected."""
         minute = self.minute(now)
+        if lowered_marks(self.marks, now, minute) is not self.marks:
+            return True
         for index, task in enumerate(self.tasks()):
             if corrected(task.state, now, minute, task.delay) is not task.state:
                 return True
@@ -191,8 +196,9 @@ class Agenda:
         return False
 
     def correct(self, now: Instant) -> Steps[None]:
-        """Apply SPEC 2.5 to every state; nothing may be decided before the last step."""
+        """Apply SPEC 2.5 to every state and mark; nothing may be decided before the last step."""
         minute = self.minute(now)
+        self.marks = lowered_marks(self.marks, now, minute)
         for index, task in enumerate(self.tasks()):
             task.state = corrected(task.state, now, minute, task.delay)
             if index % STEP_TASKS == 0:

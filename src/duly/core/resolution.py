@@ -15,15 +15,17 @@ from duly.core.steps import STEP_TASKS, Steps
 from duly.core.task import (
     SERVED_AHEAD_SECONDS_MAX,
     AwaitingRetry,
+    AwaitingRun,
     Interrupted,
     Task,
     TaskState,
     Withdrawn,
     newly_declared,
+    served_by_starts,
 )
 
 MARK_KEPT: Final = 86_400 * MICROSECONDS
-"""How long the mark of a withdrawn declaration is kept (SPEC 5.1)."""
+"""How long the mark of a withdrawn declaration is kept, from the minute that it served (SPEC 5.1)."""
 
 
 class Mark(NamedTuple):
@@ -132,14 +134,14 @@ def resolve(
     New tasks of one expression get neighbouring generations: they fall due together, and their rows then lie together
     on disk. With `take_over`, preserved tasks get the callbacks of their registrations at once: tasks that were just
     loaded have none yet, and going through a million of them a second time takes too long. `marks` are those of earlier
-    declarations, as `recent_marks` gives them.
+    declarations: what one of them has served is not served again.
     """
     result = Resolution(now, Preserved(declared))
     minute = minute_of(now, zone)
-    fresh = newly_declared(minute)
+    arrivals = _Arrivals(now, minute)
     latest: dict[str, Minute | None] = {}
     by_expression: dict[str, list[Task]] = {}
-    find = stored.get
+    find, find_mark = stored.get, marks.get
     preserve, preserve_index = result.preserved.tasks.append, result.preserved.indices.append
     columns = zip(
         declared.names, declared.expressions, declared.delays, declared.callbacks, declared.runs_on, strict=True
@@ -147,7 +149,9 @@ def resolve(
     for index, (name, expression, delay, callback, runs_on) in enumerate(columns):
         old = find(name)
         if old is None:
-            task = Task(0, name, expression, delay, fresh, callback, runs_on)
+            mark = find_mark(name)
+            state = arrivals.fresh if mark is None else arrivals.state(mark.served_through)
+            task = Task(0, name, expression, delay, state, callback, runs_on)
             by_expression.setdefault(expression.text, []).append(task)
         elif old.expression.text == expression.text and old.delay == delay:
             preserve(old)
@@ -158,7 +162,8 @@ def resolve(
             if type(old.state) is Interrupted:
                 result.interrupted.append(old)
         else:
-            task = Task(0, name, expression, delay, newly_declared(minute, old.state.served_through), callback, runs_on)
+            state = arrivals.state(served_by_starts(old.state))
+            task = Task(0, name, expression, delay, state, callback, runs_on)
             by_expression.setdefault(expression.text, []).append(task)
             result.overridden.append(Override(old, old.state, task, what_is_dropped(old, minute, zone, latest)))
         if index % STEP_TASKS == 0:
@@ -168,15 +173,33 @@ def resolve(
             some = tasks[first : first + STEP_TASKS]
             for task in some:
                 task.generation = new_generations()
-            result.added += [task for task in some if task.state is fresh]  # the others override
+            result.added += [task for task in some if task.name not in stored]  # the others override
             yield
     if result.preserved.count + len(result.overridden) < len(stored):
         result.orphaned = yield from _orphans(result, stored, lambda task: what_is_dropped(task, minute, zone, latest))
-    result.marks = yield from _marks(result, marks)
+    result.marks = yield from _marks(result)
     return result
 
 
-def _marks(result: Resolution, earlier: Mapping[str, Mark]) -> Steps[dict[str, Mark]]:
+class _Arrivals:
+    """The states of tasks that are new or override; those that follow the same mark share one."""
+
+    def __init__(self, now: Instant, minute: Minute) -> None:
+        self._now = now
+        self._minute = minute
+        self._states: dict[Minute | None, AwaitingRun] = {}
+        self.fresh = self.state(None)
+
+    def state(self, served: Minute | None) -> AwaitingRun:
+        """The state of a task of whose name earlier declarations have served this minute, or None."""
+        if served is not None and not counts(served, self._now):
+            served = None
+        if served not in self._states:
+            self._states[served] = newly_declared(self._minute, served)
+        return self._states[served]
+
+
+def _marks(result: Resolution) -> Steps[dict[str, Mark]]:
     """What withdrawn tasks have served; a mark that no start has made is not one (SPEC 5.1)."""
     marks: dict[str, Mark] = {}
     shared: dict[Minute, Mark] = {}
@@ -185,27 +208,29 @@ def _marks(result: Resolution, earlier: Mapping[str, Mark]) -> Steps[dict[str, M
         ((each.task.name, each.task.state) for each in result.orphaned),
     )
     for index, (name, state) in enumerate(gone):
-        served = [state.served_through] if getattr(state, "last_attempt_at", None) is not None else []
-        if name in earlier:
-            served.append(earlier[name].served_through)
-        if served:
-            latest = max(served)
-            marks[name] = shared.setdefault(latest, Mark(latest, result.now))
+        served = served_by_starts(state)
+        if served is not None and counts(served, result.now):
+            marks[name] = shared.setdefault(served, Mark(served, result.now))
         if index % STEP_TASKS == 0:
             yield
     return marks
 
 
-def recent_marks(marks: Mapping[str, Mark], now: Instant, zone: tzinfo) -> dict[str, Mark]:
-    """The marks that still count: of the last day, and lowered if the clock was set back since (SPEC 2.5, 5.1)."""
-    minute = minute_of(now, zone)
-    recent: dict[str, Mark] = {}
-    for name, mark in marks.items():
-        if mark.served_through > minute + SERVED_AHEAD_SECONDS_MAX:
-            recent[name] = mark._replace(served_through=minute)
-        elif mark.retired_at >= now - MARK_KEPT:
-            recent[name] = mark
-    return recent
+def counts(served: Minute, now: Instant) -> bool:
+    """Whether a mark is still kept: an older one silences nothing, since no declaration owes minutes before its own."""
+    return begin(served) >= now - MARK_KEPT
+
+
+def recent_marks(marks: Mapping[str, Mark], now: Instant) -> dict[str, Mark]:
+    """The marks of the last day (SPEC 5.1)."""
+    return {name: mark for name, mark in marks.items() if counts(mark.served_through, now)}
+
+
+def lowered_marks(marks: Mapping[str, Mark], now: Instant, minute: Minute) -> Mapping[str, Mark]:
+    """Marks as they must be after the clock was set back (SPEC 2.5); the same object if none is too far ahead."""
+    too_far = minute + SERVED_AHEAD_SECONDS_MAX
+    far = {name: Mark(minute, now) for name, mark in marks.items() if mark.served_through > too_far}
+    return {**marks, **far} if far else marks
 
 
 def _orphans(

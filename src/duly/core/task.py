@@ -56,6 +56,7 @@ class AwaitingRun:
     last_attempt_at: Instant | None = None
     last_success_at: Instant | None = None
     last_failure_at: Instant | None = None
+    served_before: Minute | None = None  # while it never started: what starts of earlier declarations have served
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,18 +326,25 @@ def interrupt(run: Running, now: Instant, delay: Delay, *, restart: bool) -> Int
     )
 
 
-def newly_declared(minute: Minute, served_through: Minute | None = None) -> AwaitingRun:
-    """The state of a new task, or of an overriding one with the old `served_through`: this minute may be owed."""
+def newly_declared(minute: Minute, served_before: Minute | None = None) -> AwaitingRun:
+    """The state of a new or overriding task: this minute is owed, unless an earlier declaration has served it."""
     before = Minute(minute - 60)
-    return AwaitingRun(before if served_through is None else max(before, served_through))
+    if served_before is None:
+        return AwaitingRun(before)
+    return AwaitingRun(max(before, served_before), served_before=served_before)
+
+
+def served_by_starts(state: TaskState) -> Minute | None:
+    """The latest minute that a start of this name has served, or None; `served_through` may be one that none has."""
+    if isinstance(state, AwaitingRun) and state.last_attempt_at is None:
+        return state.served_before
+    return state.served_through
 
 
 def corrected(state: TaskState, now: Instant, minute: Minute, delay: Delay) -> TaskState:
     """A state as it must be after the clock was set back (SPEC 2.5); the same object if nothing is too far ahead."""
     if isinstance(state, AwaitingRun) and state.last_attempt_at is None:
-        # It never started: `served_through` is the minute before `known_since`, which becomes this minute.
-        if state.served_through + 60 > minute + SERVED_AHEAD_SECONDS_MAX:
-            state = replace(state, served_through=Minute(minute - 60))
+        state = _corrected_before_a_start(state, minute)
     elif state.served_through > minute + SERVED_AHEAD_SECONDS_MAX:
         state = replace(state, served_through=minute)
     if isinstance(state, AwaitingRetry | Running | Interrupted) and state.pending_retry_until is not None:
@@ -348,6 +356,21 @@ def corrected(state: TaskState, now: Instant, minute: Minute, delay: Delay) -> T
         latest = after(now, max(delay, CRASH_LOOP_DELAY)) if state.interruptions >= 2 else now
         if state.resume_at > latest:
             state = replace(state, resume_at=latest)
+    return state
+
+
+def _corrected_before_a_start(state: AwaitingRun, minute: Minute) -> AwaitingRun:
+    """`served_through` is the minute before `known_since`, or what earlier declarations have served, if that is later.
+
+    `known_since` becomes this minute if it lies too far ahead, and together with what earlier declarations have served.
+    """
+    before, too_far = state.served_before, minute + SERVED_AHEAD_SECONDS_MAX
+    if before is not None and before > too_far:
+        return replace(state, served_through=minute, served_before=minute)
+    if state.served_through + 60 > too_far:
+        # Another object, even if it is equal: `known_since` is lowered then, in the store.
+        lowered = Minute(minute - 60) if before is None else max(Minute(minute - 60), before)
+        return replace(state, served_through=lowered)
     return state
 
 

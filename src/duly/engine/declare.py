@@ -14,6 +14,7 @@ A first call opens the store and makes an engine, a later one changes the engine
 
 import contextlib
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import tzinfo
 from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
@@ -23,9 +24,19 @@ from duly.core.agenda import Agenda
 from duly.core.moments import MICROSECONDS, Instant, minute_of, zone_name
 from duly.core.record import EqualRows, read_equal
 from duly.core.registration import Registration, Registrations, RunsOn, read_registrations, snapshot
-from duly.core.resolution import NO_MARKS, Mark, Resolution, difference, in_force, recent_marks, resolve
+from duly.core.resolution import (
+    NO_MARKS,
+    Mark,
+    Resolution,
+    counts,
+    difference,
+    in_force,
+    lowered_marks,
+    recent_marks,
+    resolve,
+)
 from duly.core.steps import STEP_TASKS, Steps
-from duly.core.task import Correction, Running, Task, corrected, interrupt
+from duly.core.task import AwaitingRun, Correction, Running, Task, TaskState, corrected, interrupt
 from duly.core.zones import is_zone
 from duly.engine import announce
 from duly.engine.calls import Calls
@@ -214,7 +225,11 @@ class OpenedStore:
         try:
             self.generations = count(self._persisted.next_generation)
             self.zone_before = self._persisted.zone
-            self.marks = recent_marks(self._persisted.marks, self._now, self.zone)
+            minute = minute_of(self._now, self.zone)
+            lowered = lowered_marks(self._persisted.marks, self._now, minute)
+            if lowered is not self._persisted.marks:
+                self._correction = Correction(self._now, minute)
+            self.marks = recent_marks(lowered, self._now)
             yield self._now
         except BaseException:
             await store.close()
@@ -223,12 +238,14 @@ class OpenedStore:
     async def load(self, now: Instant) -> dict[str, Task]:
         """Make tasks of the stored rows, and begin a trace of them if one is wanted."""
         options = self._setup.options
-        steps = _load(self._persisted.records, now, self.zone, restart=options.restarts_interrupted)
+        steps = _load(
+            self._persisted.records, self._persisted.marks, now, self.zone, restart=options.restarts_interrupted
+        )
         loaded = await paced(self._setup.clock, steps)
         if loaded.too_far_ahead:
             self._correction = Correction(now, minute_of(now, self.zone))
         if options.observed:
-            self._registers = registers_of(loaded.tasks.values(), loaded.runs, self._declared, self.zone)
+            self._registers = registers_of(loaded.tasks, self.marks, loaded.runs, self._declared, self.zone)
             self.trace = Trace(self._setup, self._registers)
         return loaded.tasks
 
@@ -253,11 +270,11 @@ class OpenedStore:
         """Make an engine for the declared tasks."""
         setup, persisted, now = self._setup, self._persisted, self._now
         agenda = Agenda(self.zone, persisted.scheduler_key)
+        agenda.marks = {**self.marks, **resolution.marks}
         await paced(setup.clock, agenda.enter(in_force(resolution, loaded, persisted.scheduler_key), now))
         after = persisted._replace(
             records=(),
             identifiers={**persisted.identifiers, persisted.scheduler_key: self._identifier},
-            marks={**self.marks, **resolution.marks},
             next_number=persisted.next_number + 1,
         )
         engine = Engine(setup, agenda, after, self.generations, self.trace, self._calls.open_stops)
@@ -274,7 +291,9 @@ class _Loaded(NamedTuple):
     too_far_ahead: bool  # a state was corrected, because the clock was set back since it was stored
 
 
-def _load(records: Sequence[EqualRows], now: Instant, zone: tzinfo, *, restart: bool) -> Steps[_Loaded]:
+def _load(
+    records: Sequence[EqualRows], marks: Mapping[str, Mark], now: Instant, zone: tzinfo, *, restart: bool
+) -> Steps[_Loaded]:
     minute = minute_of(now, zone)
     stored: dict[str, Task] = {}
     runs: dict[str, int] = {}
@@ -294,8 +313,21 @@ def _load(records: Sequence[EqualRows], now: Instant, zone: tzinfo, *, restart: 
                 for generation, name in zip(generations[begin : begin + STEP_TASKS], some, strict=True)
             ]
             stored.update(zip(some, tasks, strict=True))
+            if marks and isinstance(state, AwaitingRun) and state.last_attempt_at is None:
+                for task in tasks:
+                    if (mark := marks.get(task.name)) is not None:
+                        remembered = replace(state, served_before=mark.served_through)
+                        task.state = _recent(corrected(remembered, now, minute, delay), now)
+                        too_far_ahead |= task.state.served_through != state.served_through
             yield
     return _Loaded(stored, runs, too_far_ahead)
+
+
+def _recent(state: TaskState, now: Instant) -> TaskState:
+    """A state that no longer remembers what an earlier declaration served more than a day ago (SPEC 5.1)."""
+    if isinstance(state, AwaitingRun) and state.served_before is not None and not counts(state.served_before, now):
+        return replace(state, served_before=None)
+    return state
 
 
 def _undeclared() -> None:
@@ -332,7 +364,7 @@ class HeldEngine:
             async with engine.loop.held():
                 now = Instant(self._setup.clock.now())
                 engine.loop.wall.accept(now, engine.agenda.zone, polled=engine.gate.loop_task is not None)
-                self.marks = recent_marks(engine.marks, now, self.zone)
+                self.marks = engine.agenda.marks
                 yield now
         except StoreError as cause:
             if not self._declared.count:
@@ -373,7 +405,10 @@ class HeldEngine:
         # Without a pause: an end that settles in between must find either the old order or the new one.
         engine.replaced.withdraw(gone)
         engine.replaced.adopt(arrived)
-        engine.marks = {**self.marks, **resolution.marks}
+        agenda.marks = recent_marks({**self.marks, **resolution.marks}, now)
+        for name in self.marks.keys() - agenda.marks.keys():
+            if (task := loaded.get(name)) is not None:
+                task.state = _recent(task.state, now)
         await paced(clock, agenda.leave(gone), steps_between_clock_reads=STEP_TASKS)
         await paced(clock, agenda.enter(arrived, now))
         elsewhere = await paced(clock, _call_the_newest(resolution), steps_between_clock_reads=STEP_TASKS)

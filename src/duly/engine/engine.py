@@ -40,8 +40,6 @@ class Engine:
         """The scheduler's key in the store."""
         self.identifiers = persisted.identifiers
         """Schedulers that wrote to the store, by their keys."""
-        self.marks = persisted.marks
-        """What withdrawn declarations have served, by name; for the next initialize()."""
         self.trace = trace
         self.gate = Gate(open_stops)
         self.traffic = Traffic()

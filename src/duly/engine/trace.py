@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from duly.core.changes import Batch, StartBlock, SuccessBlock
 from duly.core.moments import begin, zone_name
 from duly.core.registration import Registrations, RunsOn
-from duly.core.resolution import Resolution
+from duly.core.resolution import Mark, Resolution
 from duly.core.steps import Steps
 from duly.core.task import AwaitingRun, End, Interrupted, Running, Task, Withdrawn
 from duly.engine import announce
@@ -184,14 +184,18 @@ def _check_texts(resolution: Resolution) -> None:
 
 
 def registers_of(
-    stored: Iterable[Task], runs: Mapping[str, int], registrations: Registrations, zone: tzinfo
+    stored: Mapping[str, Task],
+    marks: Mapping[str, Mark],
+    runs: Mapping[str, int],
+    registrations: Registrations,
+    zone: tzinfo,
 ) -> "RegisterSnapshot":
     """What a monitor would know of tasks that were there before it: all that follows from durable state.
 
-    `runs` are the runs that a crash interrupted, by task name.
+    `marks` are what withdrawn declarations have served, `runs` the runs that a crash interrupted, both by task name.
     """
     from duly.formal.calendar import zone_named
-    from duly.formal.registers import RegisterSnapshot
+    from duly.formal.registers import RegisterSnapshot, removed_row
 
     name = zone_name(zone)
     try:
@@ -203,10 +207,11 @@ def registers_of(
     runs_on = dict(zip(registrations.names, registrations.runs_on, strict=True))
     rows = [
         _register(task, runs.get(task.name), on_thread=runs_on.get(task.name) is RunsOn.THREAD)
-        for task in stored
+        for task in stored.values()
         # Neither is ever loaded: a run that was going on is interrupted by then.
         if not isinstance(task.state, Withdrawn | Running)
     ]
+    rows += [removed_row(name, begin(mark.served_through)) for name, mark in marks.items() if name not in stored]
     # If a run was cut short, that was a crash; the boot that follows says so.
     return RegisterSnapshot.of_stored(rows, crashed=bool(runs), zone=name)
 
@@ -217,6 +222,7 @@ def _register(task: Task, run: int | None, *, on_thread: bool) -> "TaskRow":
     state = task.state
     assert not isinstance(state, Withdrawn | Running)
     interrupted = isinstance(state, Interrupted)
+    before = state.served_before if isinstance(state, AwaitingRun) else None
     return TaskRow(
         name=task.name,
         declared=True,
@@ -237,5 +243,5 @@ def _register(task: Task, run: int | None, *, on_thread: bool) -> "TaskRow":
         due_since_success=True,
         fresh=True,
         unstarted=state.last_attempt_at is None,
-        served_before=None,
+        served_before=None if before is None else begin(before),
     )

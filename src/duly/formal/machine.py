@@ -131,8 +131,8 @@ class Machine:
             task.streak = 0
         if alive:
             self._release(task, at)
-        elif not task.declared:
-            del registers.tasks[name]
+        else:
+            registers.forget_if_gone(task)
 
     def _judge_end(self, task: TaskRegisters, run: int, generation: int, *, alive: bool) -> None:
         registers = self.registers
@@ -160,8 +160,7 @@ class Machine:
         registers.running -= 1
         task.run = None
         task.ended = at
-        if not task.declared:
-            del registers.tasks[task.name]
+        registers.forget_if_gone(task)
         if self.promptness is not None:
             self.promptness.watch(task)
             self._watch_stop()
@@ -268,13 +267,10 @@ class Machine:
         registers.count(task, -1)
         if change == ORPHANED:
             task.withdraw()
-            if not registers.is_running(task):
-                del registers.tasks[name]
+            registers.forget_if_gone(task)
         else:
-            before = Instant(registers.zone.minute(known_since) - MINUTE)
-            served_through = before if change == NEW else max(before, task.served_through)
-            schedule = registers.schedule(cron)
-            task.declare(generation, schedule, delay_ms, thread=place == THREAD, served_through=served_through)
+            schedule, known = registers.schedule(cron), registers.zone.minute(known_since)
+            task.declare(generation, schedule, delay_ms, thread=place == THREAD, known=known)
             registers.count(task, +1)
 
     def _ie(
@@ -298,6 +294,7 @@ class Machine:
         if not registers.stops:
             registers.active = True
         registers.active_since = at
+        registers.forget_marks(at)
         if len(registers.schedules) > 2 * registers.declared + 1_000:  # most belong to declarations that are gone
             in_use = (task.schedule for task in registers.tasks.values() if task.schedule)
             registers.schedules = {schedule.text: schedule for schedule in in_use}

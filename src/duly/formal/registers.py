@@ -17,6 +17,7 @@ from duly.formal.trace import TEXT_CHARACTERS_MAX, VERSION, digest_of_one
 HOUR: Final = 3600 * MICROSECONDS
 SERVED_AHEAD_MAX: Final = 3 * HOUR
 """How far `served_through` may lie ahead of the clock before that means that the clock was corrected (SPEC 2.5)."""
+SERVED_BEFORE_KEPT: Final = 24 * HOUR
 SHORTEST_DELAY_MS: Final = 1_000
 REST_MS: Final = 60_000
 """What a task that was interrupted twice in a row waits at least (SPEC 3.7)."""
@@ -55,24 +56,33 @@ class TaskRegisters:
         self.served_before: Instant | None = None  # what starts of earlier declarations of the name have served
         self.watched: Instant = NEVER  # the deadline in the queue of `promptness`
 
-    def declare(
-        self, generation: int, schedule: Schedule, delay_ms: int, *, thread: bool, served_through: Instant
-    ) -> None:
-        """A declaration is in force; a run of an earlier one goes on (SPEC 5.1, 5.3)."""
+    def declare(self, generation: int, schedule: Schedule, delay_ms: int, *, thread: bool, known: Instant) -> None:
+        """A declaration is in force, known since a minute; a run of an earlier one goes on (SPEC 5.1, 5.3).
+
+        What a start of an earlier declaration has served is not owed again.
+        """
+        self._remember()
+        before = Instant(known - MINUTE)
         self.declared = True
         self.generation = generation
         self.schedule = schedule
         self.delay_ms = delay_ms
         self.thread = thread
-        self.served_through = served_through
-        self.next_due = schedule.after(served_through)
+        self.served_through = before if self.served_before is None else max(before, self.served_before)
+        self.next_due = schedule.after(self.served_through)
         self.retry_at = NEVER
         self.streak = 0
         self.due_since_success = True
+
+    def _remember(self) -> None:
+        """The declaration in force, if there is one, becomes an earlier one."""
+        if not self.unstarted:
+            self.served_before = self.served_through
         self.unstarted = True
 
     def withdraw(self) -> None:
-        """The declaration is gone, and all that it owed."""
+        """The declaration is gone, and all that it owed; what it has served stays served."""
+        self._remember()
         self.declared = False
         self.generation = -1
         self.next_due = self.retry_at = NEVER
@@ -108,11 +118,17 @@ class TaskRegisters:
 
     def correct(self, now: Instant, minute: Instant) -> None:
         """The clock went back: what was served, or a retry, too far ahead is lowered (SPEC 2.5)."""
-        before = MINUTE if self.unstarted else 0  # what is lowered then is when it became known, and that minute counts
-        if self.served_through + before > minute + SERVED_AHEAD_MAX:
-            self.served_through = Instant(minute - before)
-            if self.schedule is not None:
-                self.next_due = self.schedule.after(self.served_through)
+        too_far = minute + SERVED_AHEAD_MAX
+        before = self.served_before if self.unstarted else None
+        if before is not None and before > too_far:
+            self.served_before = self.served_through = minute
+        elif self.unstarted and self.served_through + MINUTE > too_far:  # it became known too far ahead
+            known = Instant(minute - MINUTE)
+            self.served_through = known if before is None else max(known, before)
+        elif self.served_through > too_far:
+            self.served_through = minute
+        if self.declared and self.schedule is not None:
+            self.next_due = self.schedule.after(self.served_through)
         latest = Instant(now + 1_000 * max(self.delay_ms, SHORTEST_DELAY_MS))
         if latest < self.retry_at < NEVER:
             self.retry_at = latest
@@ -221,6 +237,19 @@ class Registers:
             if task.schedule is not None and task.declared:
                 task.schedule = self.schedule(task.schedule.text)
                 task.next_due = task.schedule.after(task.served_through)
+
+    def forget_if_gone(self, task: TaskRegisters) -> None:
+        """Drop the registers of a task that is not declared, does not run, and has served nothing that counts."""
+        if not task.declared and not self.is_running(task) and (task.served_before is None or not task.unstarted):
+            self.tasks.pop(task.name, None)
+
+    def forget_marks(self, at: Instant) -> None:
+        """What earlier declarations have served is kept for a day (SPEC 5.1): later it cannot silence anything."""
+        too_old = at - SERVED_BEFORE_KEPT
+        old = [task for task in self.tasks.values() if task.served_before is not None and task.served_before < too_old]
+        for task in old:
+            task.served_before = None
+            self.forget_if_gone(task)
 
     def count(self, task: TaskRegisters, change: int) -> None:
         """A task that is declared belongs to what is declared from here on (+1), or no longer does (-1)."""
@@ -387,6 +416,13 @@ def _well_typed(row: TaskRow) -> bool:
     return all(type(value) in types for value, types in zip(row, _ROW_TYPES, strict=True))
 
 
+def removed_row(name: str, served: Instant) -> TaskRow:
+    """The registers of a name that is not declared, and of which a start has served this minute."""
+    task = TaskRegisters(name)
+    task.served_before = served
+    return row_of(task)
+
+
 def _in_version_1(row: TaskRow) -> TaskRow:
     return row._replace(served_before=None, served_through=0 if row.unstarted else row.served_through)
 
@@ -413,7 +449,7 @@ def row_of(task: TaskRegisters) -> TaskRow:
         task.due_since_success,
         task.fresh,
         task.unstarted,
-        task.served_before,
+        task.served_before if task.unstarted else None,
     )
 
 

@@ -82,6 +82,8 @@ class _Unfolding:
         self.schedule: Schedule | None = None
         self.delay = 0
         self.mark: Instant  # of a declaration: no minute up to this one is still owed
+        self.served: Instant | None = None  # the latest minute that a start of any declaration has served
+        self.zone = zone_of("UTC")
         self.pulsed: Instant | None = None  # the due minute that has had its pulse
         self.retry_at: Instant | None = None
         self.retry_pulsed = False
@@ -149,6 +151,7 @@ class _Unfolding:
         elif isinstance(event, IS):
             self.called[event.call] = event.seq
         elif isinstance(event, IE):
+            self.forget(event.at)
             if any(seq < self.called.get(event.call, 0) for seq in self.open_stops.values()):
                 letters.add("Overtaking")
         elif isinstance(event, SF) and event.call not in self.open_stops:
@@ -169,13 +172,20 @@ class _Unfolding:
         self.alive.add(run)
         return {"Miscounted"} if event.slots != before and event.task == self.name else set()
 
+    def forget(self, at: Instant) -> None:
+        """What an earlier declaration has served is kept for a day: then it cannot silence anything any more."""
+        if self.served is not None and (self.schedule is None or self.unstarted) and self.served < at - 1440 * MINUTE:
+            self.served = None
+
     def letters_of_mine(self, event: RG | RS | RE) -> set[str]:
         if isinstance(event, RG):
             return self.register(event)
         in_force = event.generation == self.generation
         if isinstance(event, RS):
+            minute = self.zone.minute(event.at)
             if self.schedule is not None:
-                self.mark = max(self.mark, self.schedule.zone.minute(event.at))
+                self.mark = max(self.mark, minute)
+            self.served = minute if self.served is None else max(self.served, minute)
             self.running, self.started, self.unstarted = in_force, event.at, False
             self.resume_at, self.cut_short = None, False
             return {"RS", f"RS_{_run(event)}", *(() if in_force else ("Stale",))}
@@ -197,10 +207,10 @@ class _Unfolding:
         if event.change == ORPHANED:
             self.generation = self.schedule = None
             return {"Gone"}
-        zone = zone_of(event.zone)
-        before = Instant(zone.minute(event.known_since) - MINUTE)
-        self.mark = before if self.schedule is None else max(before, self.mark)
-        self.schedule = Schedule(event.cron, zone)
+        self.zone = zone_of(event.zone)
+        before = Instant(self.zone.minute(event.known_since) - MINUTE)
+        self.mark = before if self.served is None else max(before, self.served)
+        self.schedule = Schedule(event.cron, self.zone)
         self.unstarted = True
         self.pulsed = None
         self.generation, self.delay = event.generation, 1_000 * max(event.delay_ms, 1_000)
@@ -226,11 +236,17 @@ class _Unfolding:
     def set_back(self, now: Instant) -> None:
         self.pulsed = None
         self.retry_pulsed = False
+        minute = self.zone.minute(now)
+        too_far = minute + 180 * MINUTE
+        lowered = self.served is not None and self.served > too_far
+        if lowered:  # and when it became known with it
+            self.served = minute
         if self.schedule is not None:
-            minute = self.schedule.zone.minute(now)
-            before = MINUTE if self.unstarted else 0
-            if self.mark + before > minute + 180 * MINUTE:
-                self.mark = Instant(minute - before)
+            if lowered:
+                self.mark = minute
+            elif self.unstarted and self.mark + MINUTE > too_far:
+                known = Instant(minute - MINUTE)
+                self.mark = known if self.served is None else max(known, self.served)
         if self.retry_at is not None:
             self.retry_at = Instant(min(self.retry_at, now + self.delay))
         self.resume_pulsed = False

@@ -13,7 +13,7 @@ from operator import itemgetter
 from typing import Any, Final, Literal
 
 from duly.core.changes import Batch, Ends, StartBlock, SuccessBlock
-from duly.core.moments import MICROSECONDS, Instant
+from duly.core.moments import Instant
 from duly.core.resolution import MARK_KEPT, Mark
 from duly.core.task import SERVED_AHEAD_SECONDS_MAX, SHORTEST_DELAY, Cause, Correction, End, Grounds, Task
 from duly.stores.port import Replacement
@@ -126,7 +126,7 @@ class Statements:
 
     def _remember_marks(self, connection: sqlite3.Connection, marks: Mapping[str, Mark], at: Instant) -> None:
         """Write what withdrawn declarations have served, and forget what no longer counts (SPEC 5.1)."""
-        connection.execute("DELETE FROM marks WHERE retired_at < ?", (at - MARK_KEPT,))
+        connection.execute("DELETE FROM marks WHERE 1000000 * served_through < ?", (at - MARK_KEPT,))
         for mark, alike in groupby(sorted(marks.items(), key=itemgetter(1, 0)), itemgetter(1)):
             names = [name for name, _ in alike]
             for begin in range(0, len(names), DECLARED_TOGETHER_MAX):
@@ -285,16 +285,26 @@ class Statements:
 
     def _correct(self, connection: sqlite3.Connection, correction: Correction) -> None:
         now, minute = correction.now, correction.minute
-        too_far = minute + SERVED_AHEAD_SECONDS_MAX
+        facts = {
+            "now": now, "minute": minute, "too_far": minute + SERVED_AHEAD_SECONDS_MAX, "key": self.key,
+        }  # fmt: skip
+        # `known_since` goes first: what is too far ahead is no longer so after the second statement.
         connection.execute(
-            # The mark of a task that never started is the minute before `known_since`.
-            "UPDATE states SET served_through = :minute - 60 * (last_attempt_at IS NULL), written_by = :key "
-            "WHERE served_through + 60 * (last_attempt_at IS NULL) > :too_far",
-            {"minute": minute, "key": self.key, "too_far": too_far},
+            f"UPDATE tasks SET known_since = :now FROM ({_TOO_FAR_AHEAD}) AS far "
+            "WHERE tasks.generation = far.generation AND tasks.known_since > :now",
+            facts,
         )
         connection.execute(
-            "UPDATE tasks SET known_since = ? WHERE retired_at IS NULL AND known_since >= ?",
-            (now, (too_far + 60) * MICROSECONDS),
+            "UPDATE tasks SET known_since = :now WHERE retired_at IS NULL AND known_since >= 1000000 * (:too_far + 60)",
+            facts,
+        )
+        connection.execute(
+            f"UPDATE states SET served_through = far.lowered, written_by = :key FROM ({_TOO_FAR_AHEAD}) AS far "
+            "WHERE states.generation = far.generation",
+            facts,
+        )
+        connection.execute(
+            "UPDATE marks SET served_through = :minute, retired_at = :now WHERE served_through > :too_far", facts
         )
         connection.execute(
             "UPDATE states SET pending_retry_until = :now + 1000 * max(:shortest, t.delay_ms), written_by = :key "
@@ -310,6 +320,20 @@ def _repeated(grounds: Grounds) -> tuple[Instant | None, Instant | None, int | N
         return None, None, None
     obligation = grounds.obligation
     return obligation.first_started_at, obligation.scheduled, obligation.attempt
+
+
+# As `corrected` in core/task.py: what a task that never started has served is the minute before `known_since`, or what
+# earlier declarations of its name have served, if that is later.
+_TOO_FAR_AHEAD: Final = """
+SELECT generation, lowered FROM (
+    SELECT s.generation, s.served_through, CASE
+        WHEN s.last_attempt_at IS NOT NULL THEN iif(s.served_through > :too_far, :minute, s.served_through)
+        WHEN m.served_through > :too_far THEN :minute
+        WHEN s.served_through + 60 > :too_far THEN max(:minute - 60, ifnull(m.served_through, :minute - 60))
+        ELSE s.served_through END AS lowered
+    FROM states AS s CROSS JOIN tasks AS t ON t.generation = s.generation LEFT JOIN marks AS m ON m.name = t.name
+) WHERE lowered != served_through
+"""
 
 
 def _configuration(task: Task) -> tuple[str, int]:
