@@ -1,7 +1,7 @@
 """`python -m benchmarks`: measure, show progress, write the results.
 
 Exit code 0 says that everything was measured, whatever the figures are; 2 that a measurement broke, or that the results
-could not be written; 130 that somebody interrupted it.
+could not be written; 130 that it was interrupted.
 """
 
 import argparse
@@ -114,7 +114,7 @@ def _rounds(text: str) -> int:
 
 
 def _command(options: argparse.Namespace) -> str:
-    """What a reader types to get the same."""
+    """The command that repeats this run."""
     more = [word for word in ("--tiny",) if options.tiny]
     more += ["--only", *options.only] if options.only else []
     more += ["--rounds", str(options.rounds)] if options.rounds else []

@@ -17,7 +17,7 @@ LEAD_SECONDS = 0.3
 
 
 async def measure(folder: Path, tasks: int) -> float:
-    """Declare, let the minute come, and stop: that returns when every end is durable."""
+    """Declare, let the minute come, and stop; stop() returns when every end is durable."""
     clock = LeapingClock()
     scheduler = duly.Scheduler(folder / "store.db", clock=clock)
     await clock.make_room(workload.room_seconds(tasks))

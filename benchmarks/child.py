@@ -1,7 +1,7 @@
 """One measurement, in this process: `python -m benchmarks.child ours.tick '{"tasks": 1000}'`.
 
-The last line of its output is what it measured, as JSON. Its stores lie in a folder below `build/`, which is gone
-afterwards: on the disk that the project is on, because a temporary folder may be in memory.
+The last line of its output is what it measured, as JSON. Its stores are in a folder below `build/`, which is removed
+afterwards: on the disk of the project, because a temporary folder may be in memory.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ def scratch_folder() -> Iterator[Path]:
 
 
 def main(module: str, arguments: str, folder: str | None = None) -> None:
-    """Measure; a folder that is given is not removed here."""
+    """Measure; a folder that is given is not removed."""
     measure = importlib.import_module(f"benchmarks.{module}").measure
     with contextlib.nullcontext(Path(folder)) if folder else scratch_folder() as place:
         outcome: Any = measure(folder=place, **json.loads(arguments))

@@ -25,7 +25,7 @@ Sample = dict[str, float]
 
 @dataclass
 class Outcomes:
-    """What the children said: samples by key, one a round; why some could not be measured; what broke."""
+    """The output of the children: samples by key, one per round; why some could not be measured; what broke."""
 
     samples: dict[str, list[Sample]] = field(default_factory=dict)
     absent: dict[str, str] = field(default_factory=dict)
@@ -37,7 +37,7 @@ class Outcomes:
 def run_all(
     planned: Sequence[Measurement], size: Size, rounds: int, tell: Callable[[int, int, Measurement], None]
 ) -> Outcomes:
-    """Round after round through all of them, so that whatever disturbs the machine disturbs ours and theirs alike."""
+    """Run all measurements, round after round, so that a disturbance affects duly and its peers alike."""
     outcomes = Outcomes()
     begun = time.monotonic()
     for number in range(rounds):

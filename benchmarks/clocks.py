@@ -1,4 +1,4 @@
-"""The system's clock, and one that leaps over dull seconds: the clock seam of docs/guide.md."""
+"""The system's clock, and one that leaps over seconds in which nothing happens; docs/guide.md says what a clock is."""
 
 import asyncio
 import time
@@ -40,7 +40,7 @@ class LeapingClock:
         return tzlocal.get_localzone()
 
     async def sleep_until(self, instant: int, wake: asyncio.Event) -> None:
-        """Wait for the instant, however it comes."""
+        """Wait for the instant, in real time or by a leap."""
         self.looks += 1
         if wake.is_set() or instant <= self.now():
             await asyncio.sleep(0)
@@ -61,7 +61,7 @@ class LeapingClock:
             self._arm()
 
     async def make_room(self, seconds: float) -> None:
-        """Let a minute begin, if the next boundary is not at least so far away."""
+        """Let a minute begin, if the next boundary is not at least that far away."""
         left = MINUTE - self.now() % MINUTE
         if left < seconds * 1_000_000:
             self.leap(left)
@@ -111,16 +111,16 @@ class PatientClock(LeapingClock):
     minutes_ahead = 1
 
     def _skip(self, microseconds: int) -> None:
-        """It comes when it comes."""
+        """Do nothing: real time passes."""
 
     async def make_room(self, seconds: float) -> None:
-        """Wait for a minute to begin, if the next boundary is not at least so far away."""
+        """Wait for a minute to begin, if the next boundary is not at least that far away."""
         left = (MINUTE - self.now() % MINUTE) / 1_000_000
         if left < seconds:
             await asyncio.sleep(left)
 
     def leap_to_boundary(self, lead_seconds: float) -> float:
-        """When the next minute begins, on the scale of `perf_counter()`; it comes when it comes."""
+        """When the next minute begins, on the scale of `perf_counter()`; it is not leaped to."""
         return self.next_boundary()
 
 

@@ -1,7 +1,7 @@
 """`python -m benchmarks.compare OLD_SRC NEW_SRC`: is the new code as fast as the old, in bursts on a file?
 
 Bursts of 60,000 and of 300,000 tasks that are due at once; old and new alternate, each burst in a process of its own,
-and it is their processor time that is compared: that of other programs on the machine is not in it. Exits with 1 if the
+and their processor time is compared, which other programs on the machine do not change. Exits with 1 if the
 median of the new code is more than 3 % above that of the old one.
 """
 

@@ -18,11 +18,11 @@ class Figure:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> "Figure | None":
-        """None of nothing."""
+        """The figure of some values; None if there are none."""
         return cls(median(values), min(values), max(values)) if values else None
 
     def text(self, unit: str = "") -> str:
-        """As a table shows it."""
+        """The text of a table's cell."""
         blank = " " if unit and unit != "×" else ""
         if self.low == self.high:
             return f"{number(self.median)}{blank}{unit}"
@@ -30,7 +30,7 @@ class Figure:
 
 
 def number(value: float) -> str:
-    """With three digits that mean something, and thousands apart."""
+    """A number with three significant digits, and separators for thousands."""
     value = float(f"{value:.3g}") if abs(value) < 1000 else value
     if value == 0:
         return "0"
@@ -41,7 +41,7 @@ def number(value: float) -> str:
 
 
 class Figures:
-    """The outcomes, asked for by key and name."""
+    """The outcomes, by key and name."""
 
     def __init__(self, outcomes: Outcomes) -> None:
         self._samples = outcomes.samples
@@ -55,20 +55,20 @@ class Figures:
         return next((self._absent[key] for key in keys if key in self._absent), "not measured in this run")
 
     def values(self, key: str, name: str) -> list[float]:
-        """One a round."""
+        """The values of a measurement, one per round."""
         return [sample[name] for sample in self._samples.get(key, []) if name in sample]
 
     def of(self, key: str, name: str) -> Figure | None:
-        """Its median and spread."""
+        """The median and spread of a measurement."""
         return Figure.of(self.values(key, name))
 
     def ratio(self, above: str, above_name: str, below: str, below_name: str) -> Figure | None:
-        """How often the one is the other: each round by itself, because a round has one kind of weather."""
+        """The ratio of two measurements, round by round, because the machine's load differs between rounds."""
         pairs = zip(self.values(above, above_name), self.values(below, below_name), strict=False)
         return Figure.of([one / other for one, other in pairs if other > 0])
 
     def slope(self, small: str, large: str, name: str) -> Figure | None:
-        """The exponent with which it grows from one number of tasks to another; 1 is in proportion."""
+        """The exponent with which it grows from one number of tasks to another; 1 is linear."""
         sizes = self.values(small, "tasks")[:1] + self.values(large, "tasks")[:1]
         if len(sizes) < 2 or sizes[0] == sizes[1]:
             return None

@@ -102,7 +102,7 @@ def test_every_layer_of_the_picture_is_described() -> None:
 # --- the way of one occurrence ---------------------------------------------------------------------------------------
 
 Step = tuple[str, str, str]
-"""Who calls, who is called, and which function."""
+"""The caller, the callee, and the function."""
 
 
 def participants(text: str) -> dict[str, str]:

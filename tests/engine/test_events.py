@@ -130,7 +130,7 @@ SCANTY: list[Event] = [
     TaskInterrupted("task", MOMENT, 1),
     PropertyViolated("S2", "why", 1, MOMENT, None, {}),
 ]
-"""Those that have optional fields, without them."""
+"""The events that have optional fields, without these fields."""
 
 # Transcribed from 003, "Stable Log Events": level, required fields, optional fields.
 CONTRACT: dict[str, tuple[str, set[str], set[str]]] = {

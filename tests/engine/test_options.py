@@ -140,14 +140,14 @@ class Awaiting:
         """A listener that would have to be awaited."""
 
     async def hear(self, event: Event) -> None:
-        """The same as a method."""
+        """A coroutine method."""
 
     async def hear_as(self, prefix: str, event: Event) -> None:
-        """The same with something bound in advance."""
+        """A coroutine method with an argument to bind."""
 
 
 async def awaiting(event: Event) -> None:
-    """The same as a function."""
+    """A coroutine function."""
 
 
 class ClockWithoutZone:

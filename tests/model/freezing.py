@@ -1,16 +1,16 @@
-"""Worlds as values: one that differs only in what cannot matter is the same, so the search comes to an end.
+"""Worlds as values: worlds that differ only in what cannot matter are equal, so that the search comes to an end.
 
-Canonical, and why nothing is lost by it:
+What is made equal, and why no behaviour is lost by it:
 
     time          all instants are shifted by whole periods; expressions and delays repeat with the period
-    old instants  a mark is in this minute, after the latest due minute or before it; what lies half a period back is
-                  as old as anything, because delays and rests have passed. Only the name of a cause and the order in a
-                  queue could still differ by it, and neither decides whether a task starts
+    old instants  `served_through` is in this minute, after the latest due minute or before it; an instant half a period
+                  ago is as old as any, because delays and rests have passed. Only the name of a cause and the order in
+                  a queue could still differ by it, and neither decides whether a task starts
     what starts   have served matters to a later declaration of the name only if it is this minute: then it is kept as
                   what an earlier declaration has served, whether or not the one in force has started
-    history       that is only told: when a run last succeeded or failed
+    history       what is only reported: when a run last succeeded or failed
     numbers       of runs, declarations, calls and boots are replaced by their rank: they are only compared
-    counts        failures in a row are reported, never asked for: 1 stands for more
+    counts        failures in a row are reported, and decide nothing: 1 stands for more
     garbage       timers of a state that is gone, due lists whose tasks are all withdrawn, calendar entries of groups
                   that no longer exist: the agenda skips them
 
@@ -78,7 +78,7 @@ _FIRST: Final = Obligation(_ONCE, _ONCE, 1)
 
 
 class Freezer:
-    """What one freezing has to know: now, and the ranks of numbers."""
+    """The context of one freezing: now, and the ranks of numbers."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -97,7 +97,7 @@ class Freezer:
             self.runs.update((each, 10 * number + n) for n, each in enumerate(sorted(runs), 1))
 
     def _numbers_of(self, name: str) -> tuple[set[int], set[int]]:
-        """The generations and runs of a name that anything still speaks of."""
+        """The generations and runs of a name that are still referred to."""
         generations: set[int] = set()
         runs: set[int | None] = set()
         world = self.world
@@ -117,14 +117,14 @@ class Freezer:
         return generations - {-1}, {each for each in runs if each is not None}
 
     def at(self, instant: int) -> Instant:
-        """An instant, shifted; as old as a period at most twice."""
+        """An instant, shifted, and at most two periods old."""
         age = self.sample - instant
         if age >= PERIOD:
             instant = self.sample - PERIOD - age % PERIOD
         return Instant(instant - self.shift)
 
     def past(self, instant: int) -> Instant:
-        """An instant that is only compared with now and with delays: half a period is as old as any."""
+        """An instant that is only compared with now and with delays, and so at most half a period old."""
         age = self.sample - instant
         return self.at(self.sample - PERIOD // 2 if age > PERIOD // 2 else instant)
 
@@ -132,7 +132,7 @@ class Freezer:
         return None if instant is None else self.past(instant)
 
     def mark(self, mark: int, expression: str) -> Instant:
-        """A mark: in this very minute, later than the latest due minute, or earlier, and if so however early."""
+        """A `served_through`: in this very minute, later than the latest due minute, or earlier."""
         if self.sample != self.now:
             return self.at(mark - mark % _HALF)
         if mark >= self.now:

@@ -1,11 +1,11 @@
-"""Breadth-first search through every world that can be reached, and what must be true of each, and of their cycles.
+"""Breadth-first search through every world that can be reached, with checks of each world and of each cycle.
 
 Safety: the monitor judges every transition; in every state the decision is what the monitor calls owed, and memory says
-what the store says. The first thing that is wrong ends the search, and because it goes breadth first its trace is a
-shortest one.
+what the store says. The first violation ends the search; because the search is breadth-first, its trace is a shortest
+one.
 
 Liveness, on the finished graph: a promise is broken for ever only on a cycle along which it stays open. Under weak
-fairness (a look, a commit, an end, the completion of a stop happens eventually if it stays possible) such a cycle
+fairness (a poll, a commit, an end, the completion of a stop happens eventually if it stays possible) such a cycle
 needs, for each of these, a state on it where it is impossible or a step on it that takes it. Those cycles lie within
 strongly connected parts of the states in which the promise is open.
 """
@@ -25,7 +25,7 @@ _STOPPING: Final = 4  # beside one bit for each task that is owed
 
 
 class Found(AssertionError):  # noqa: N818  no fault of the search, but what it looks for
-    """Something that is wrong, and how to get there."""
+    """A violation, and the moves that lead to it."""
 
     def __init__(self, property_id: str, sentence: str, path: list[Move]) -> None:
         self.property = property_id

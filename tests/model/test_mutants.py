@@ -76,7 +76,7 @@ def a_failure_is_retried_at_once(patch: Patch) -> None:
 
 
 def _fails(patch: Patch, fail: Callable[[Running, Instant, Delay], AwaitingRetry]) -> None:
-    """Where an end is recorded, and where it is settled."""
+    """Patches both places: where an end is recorded, and where it is settled."""
     for module in (runner, settle):
         patch.setattr(module, "fail", fail)
 

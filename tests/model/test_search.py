@@ -1,7 +1,7 @@
 """Model checking of the real core: every state that can be reached, against every property.
 
 FORMAL A8, B2: exhaustive for the instances below, with any number of crashes, stops, re-initialisations and minutes.
-The numbers of states and transitions are pinned: a change of the core that changes them is looked at, and pinned anew.
+The numbers of states and transitions are pinned: if a change of the core changes them, review it and pin the new ones.
 """
 
 import pytest

@@ -151,7 +151,7 @@ def test_what_is_promised_comes(liveness: Verifier, claim: str, bounds: dict[str
     ],
 )
 def test_spin_finds(safety: Verifier, mutant: int, violated: str, bounds: dict[str, int]) -> None:
-    """A mistake in the model breaks an assertion, and it is the one that is meant to notice it."""
+    """A mistake in the model breaks the assertion that is meant to find it."""
     found = safety.run(mutant=mutant, **{"inits": 0, **bounds})
     print("\n".join(line for line in found.trace if re.match(r"[A-Z]", line)))
     assert found.errors == 1
@@ -169,7 +169,7 @@ def test_spin_finds(safety: Verifier, mutant: int, violated: str, bounds: dict[s
     ],
 )
 def test_spin_finds_what_never_comes(liveness: Verifier, mutant: int, claim: str, bounds: dict[str, int]) -> None:
-    """A mistake that breaks no assertion, but a promise: spin shows a cycle on which it stays open."""
+    """A mistake that breaks no assertion, but a liveness property: spin shows a cycle on which it stays open."""
     found = liveness.run("-N", claim, mutant=mutant, crashes=1, stops=0, **bounds)
     assert found.errors == 1
     assert not found.violated

@@ -1,4 +1,4 @@
-"""What can be declared, what a store keeps of it, and what can happen: the words of the search."""
+"""The vocabulary of the search: what can be declared, what a store keeps of it, and what can happen."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -82,7 +82,7 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class Move:
-    """One thing that can happen."""
+    """A step of the search: something that can happen."""
 
     what: str
     task: str = ""

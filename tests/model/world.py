@@ -1,10 +1,10 @@
-"""The pure core in a small world: what a shell does with it, step by step, and what else can happen.
+"""The pure core in a small world: what the engine does with it, step by step, and what else can happen.
 
 Nothing of the scheduler is modelled here. Resolution, agenda, decision, obligation, transitions and records are those
 of `duly.core`; withdrawing, adopting and settling are those of `duly.engine.settle`. The world around is small:
 a store that is a dictionary of records, callbacks that end when the search says so, a process that can die.
 
-Every step tells the monitor of `duly.formal` what a store would have put on record, and the monitor judges it.
+Every step gives the monitor of `duly.formal` the events that a store would have recorded, and the monitor judges them.
 """
 
 from collections.abc import Iterable
@@ -73,7 +73,7 @@ class World:
     # --- what is observed --------------------------------------------------------------------------------------------
 
     def note(self, *events: Event) -> None:
-        """These are on record now, in this order."""
+        """Record events, in this order."""
         for event in events:
             for violation in self.monitor.step(event._replace(seq=self.monitor.seq + 1)):
                 raise Wrong(violation.property, violation.sentence)
@@ -116,7 +116,7 @@ class World:
         return found
 
     def make(self, move: Move) -> None:
-        """Let it happen. Raises Wrong."""
+        """Make a move. Raises Wrong if a property does not hold afterwards."""
         match move.what:
             case "time passes":
                 if self.decision is None:
@@ -150,7 +150,7 @@ class World:
         return self.up and any(self.monitor.obligations(self.now))
 
     def _next_instant(self) -> Instant:
-        """The next at which anything can differ: a due minute of any expression, a retry, a resumption."""
+        """The next instant at which anything can change: a due minute of any expression, a retry, a resumption."""
         due = Instant(self.now - self.now % (PERIOD // 2) + PERIOD // 2)
         timers = [row.pending_retry_until for row in self.rows.values()]
         timers += [getattr(task.state, "resume_at", None) for task in self.agenda.tasks()]
@@ -174,7 +174,7 @@ class World:
     # --- starts and ends ---------------------------------------------------------------------------------------------
 
     def look(self) -> None:
-        """One look of the loop, up to the commit of what it finds."""
+        """One poll of the loop, up to the commit of what it finds."""
         finish(self.agenda.queue_due(self.now))
         while self.agenda.waiting:
             decision = decide(self.agenda, self.now, Slots(), limit=5_000, first_run=self.next_run)
@@ -187,7 +187,7 @@ class World:
             self.agenda.apply(decision, Starts())
 
     def commit(self) -> None:
-        """The decision becomes durable, with the clock sample it was made with; the agenda hears of it."""
+        """The decision becomes durable, with its clock sample, and is applied to the agenda."""
         assert self.decision is not None
         decision, self.decision = self.decision, None
         for start in decision.starts.singles():
@@ -303,7 +303,7 @@ class World:
         return state
 
     def _replace(self, resolution: Resolution, call: int) -> None:
-        """All of an initialize in one transaction, and on record."""
+        """Apply an initialize in one transaction, and record it."""
         self.marks.update(resolution.marks)
         changes = [(each.task, ORPHANED) for each in resolution.orphaned]
         changes += [(each.new, OVERRIDDEN) for each in resolution.overridden]
@@ -327,7 +327,7 @@ class World:
     # --- what must be so in every state ------------------------------------------------------------------------------
 
     def rehearse(self) -> None:
-        """What the scheduler would start now is what the monitor calls owed; uses this world up."""
+        """Check that the scheduler would start now what the monitor calls owed; the world cannot be used afterwards."""
         owed = set(self.monitor.obligations(self.now))
         if not self.up or self.decision is not None:
             return
@@ -350,7 +350,7 @@ class World:
             raise Wrong("decision", f"would start {sorted(starts)}, and {sorted(owed)} is owed")
 
     def check_store(self) -> None:
-        """Memory says what the store says."""
+        """Check that memory and store agree."""
         for record in read_records(self.rows.values()):
             task = next((each for each in self.agenda.tasks() if each.name == record.name), None)
             if self.up and task is None:

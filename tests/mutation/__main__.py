@@ -32,7 +32,7 @@ SAMPLE_KILLED_MIN: Final = 0.90
 
 
 class Round(NamedTuple):
-    """Who judges: what survives one round goes on to the next."""
+    """A set of tests that judges; mutants that survive it go on to the next."""
 
     judges: tuple[str, ...]
     seconds_max: float

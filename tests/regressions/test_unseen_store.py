@@ -1,4 +1,4 @@
-"""A store that could not be looked at for a moment was taken for none, removed and made anew; found by strace.
+"""A store that the disk did not show for a moment was taken for missing, removed and created again.
 
 `os.path.exists` says no to a disk that does not answer. The first initialize() then created its tables in a file that
 had them, failed, removed what it took for its own work, and the next attempt began with an empty store.
@@ -22,7 +22,7 @@ from tests.stores.helpers import contents, everything, files_in, history, stored
 
 
 class Blink:
-    """A disk that does not answer one question about the store's files: the k-th."""
+    """A disk that fails at one system call about the store's files: the k-th."""
 
     def __init__(self, folder: Path, question: str, fails_at: int) -> None:
         self._folder = str(folder)
@@ -54,7 +54,7 @@ async def used_store(folder: Path, *, crashed: bool) -> None:
 async def test_a_disk_that_does_not_answer_once_is_an_error_and_never_an_empty_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, crashed: bool, question: str
 ) -> None:
-    """SPEC 4.5, 5.2, 5.5: each question in turn, until a start needs no more; what is refused stays as it was."""
+    """SPEC 4.5, 5.2, 5.5: each system call in turn; a store that is refused stays as it was."""
     await used_store(tmp_path / "template", crashed=crashed)
     refused = fails_at = 0
     while True:
@@ -114,7 +114,7 @@ async def test_a_first_start_removes_no_file_that_it_has_not_made(
 async def test_a_link_that_could_not_be_followed_is_not_taken_for_a_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SPEC 5.7: its lock would lie beside the link, and a scheduler that used another name would not see it."""
+    """SPEC 5.7: its lock would be beside the link, where a scheduler that uses another name does not see it."""
     await used_store(tmp_path / "template", crashed=False)
     link = tmp_path / "link.db"
     link.symlink_to(tmp_path / "template" / "state.db")

@@ -374,7 +374,7 @@ async def test_a_write_that_was_applied_does_nothing_under_the_same_number(place
 
 
 async def test_a_replacement_that_was_applied_does_nothing_under_the_same_number(place: Place) -> None:
-    """The same for initialize(): nothing is inserted twice, and nothing fails because it is there already."""
+    """A repeated initialize() inserts nothing twice, and does not fail because rows exist already."""
     old = task(1, "old")
     async with living(place.store()) as life:
         replacement = Replacement(Resolution(life.now, added=[old, task(2, "gone")]), None, "UTC", life.now)

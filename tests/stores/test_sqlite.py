@@ -304,7 +304,7 @@ async def test_a_database_that_was_never_filled_is_a_new_store(store: Path, tmp_
 
 
 async def test_a_wal_that_a_deleted_store_left_behind_does_not_come_back(store: Path) -> None:
-    """Whoever deletes the store begins anew, also when its WAL was forgotten."""
+    """After the store was deleted, everything begins anew, even if its WAL was left behind."""
     old = store.with_name("old.db")
     scheduler = duly.Scheduler(old)
     await scheduler.initialize([("old", NEVER_TODAY, nothing, DELAY)])

@@ -156,7 +156,7 @@ async def test_a_change_within_a_closed_segment_is_refused_by_the_export_itself(
 async def test_a_trace_from_before_the_end_was_kept_is_accepted_and_has_one_from_its_next_segment_on(
     tmp_path: Path,
 ) -> None:
-    """The same version of the layout, so the same promise as before."""
+    """The layout has the same version as before, so older traces are still read."""
     path = tmp_path / "state.db"
     async with SimulatedHost("2024-05-01T12:30", "UTC") as host:
         await live(path, host, minutes=10)
