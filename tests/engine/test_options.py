@@ -319,7 +319,7 @@ def test_on_windows_everything_else_can_be_imported() -> None:
         try:
             duly.Scheduler(":memory:")
         except duly.UnsupportedPlatformError as error:
-            print(error)
+            print(error.message)
     """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert done.stderr == ""
