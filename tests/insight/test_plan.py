@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 from duly import parse_cron
-from duly.core.moments import Delay, Instant, Minute, instant_of, minute_of
+from duly.core.moments import Delay, Instant, Minute, begin, instant_of, minute_of
 from duly.core.record import StoredTask
 from duly.core.registration import Registration, read_registrations
+from duly.core.resolution import Mark
 from duly.core.steps import finish
 from duly.core.task import AwaitingRun, Obligation, Running, TaskState
 from duly.insight.json_form import json_form
@@ -93,3 +94,17 @@ def test_the_busiest_minutes_of_the_coming_day() -> None:
     assert [each.minute for each in others] == [NOON + half * 1_800_000_000 for half in (1, 2, 3, 4)]
     assert found.as_busy == 48 - 5
     assert planned([]).busiest == []
+
+
+def test_a_plan_remembers_what_a_removed_name_has_served() -> None:
+    """SPEC 5.1: declared again within the minute that it has served, a task starts in the next one."""
+    registrations = declared(("again", "* * * * *"), ("other", "* * * * *"))
+    mark = Mark(MINUTE, NOON)
+    found = plan_of(registrations, (), now=NOON, zone=UTC, restart=True, marks={"again": mark})
+    assert {each.task: each.next_starts[0] for each in found.new} == {
+        "again": begin(Minute(MINUTE + 60)),
+        "other": NOON,
+    }
+    never = stored("again", "0 3 * * *", AwaitingRun(Minute(MINUTE - 60)))
+    overridden = plan_of(registrations, [(never, False)], now=NOON, zone=UTC, restart=True, marks={"again": mark})
+    assert [each.next_starts[0] for each in overridden.overridden] == [begin(Minute(MINUTE + 60))]

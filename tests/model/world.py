@@ -8,7 +8,6 @@ Every step gives the monitor of `duly.formal` the events that a store would have
 """
 
 from collections.abc import Iterable
-from dataclasses import replace
 from datetime import UTC
 from typing import Any
 
@@ -17,10 +16,9 @@ from duly.core.changes import Ends, Starts
 from duly.core.moments import Instant, Minute, minute_of
 from duly.core.record import read_records
 from duly.core.registration import Registrations
-from duly.core.resolution import Mark, Resolution, resolve
+from duly.core.resolution import Mark, Resolution, remembered, resolve
 from duly.core.steps import finish
 from duly.core.task import (
-    AwaitingRun,
     Cause,
     Grounds,
     Interrupted,
@@ -28,7 +26,6 @@ from duly.core.task import (
     Running,
     Start,
     Task,
-    TaskState,
     corrected,
     interrupt,
 )
@@ -261,7 +258,7 @@ class World:
             state = record.state
             if isinstance(state, Running):
                 state = interrupt(state, self.now, record.delay, restart=restart)
-            state = corrected(self.remembered(record.name, state), self.now, minute, record.delay)
+            state = corrected(remembered(state, self.marks.get(record.name)), self.now, minute, record.delay)
             known = next(each for each in SETS["xy"] if each.name == record.name)
             stored[record.name] = Task(
                 record.generation, record.name, record.expression, record.delay, state, known.callback, known.runs_on
@@ -295,12 +292,6 @@ class World:
         return finish(
             resolve(declared, stored, now=self.now, zone=UTC, new_generations=new_generation, marks=self.marks)
         )
-
-    def remembered(self, name: str, state: TaskState) -> TaskState:
-        """A stored state, with what earlier declarations of its name have served."""
-        if isinstance(state, AwaitingRun) and state.last_attempt_at is None and name in self.marks:
-            return replace(state, served_before=self.marks[name].served_through)
-        return state
 
     def _replace(self, resolution: Resolution, call: int) -> None:
         """Apply an initialize in one transaction, and record it."""
@@ -355,7 +346,7 @@ class World:
             task = next((each for each in self.agenda.tasks() if each.name == record.name), None)
             if self.up and task is None:
                 raise Wrong("store", f"{record.name} is stored, and not in force")
-            stored = self.remembered(record.name, record.state)
+            stored = remembered(record.state, self.marks.get(record.name))
             if task is not None and not isinstance(task.state, Interrupted) and task.state != stored:
                 raise Wrong("store", f"{record.name} is {task.state} in memory and {stored} in the store")
 

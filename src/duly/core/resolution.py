@@ -2,7 +2,7 @@
 
 from array import array
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import tzinfo
 from itertools import chain
 from types import MappingProxyType
@@ -219,6 +219,13 @@ def _marks(result: Resolution) -> Steps[dict[str, Mark]]:
 def counts(served: Minute, now: Instant) -> bool:
     """Whether a mark is still kept: an older one silences nothing, since no declaration owes minutes before its own."""
     return begin(served) >= now - MARK_KEPT
+
+
+def remembered(state: TaskState, mark: Mark | None) -> TaskState:
+    """A stored state with the mark of its name, which matters until the declaration has started."""
+    if mark is None or not isinstance(state, AwaitingRun) or state.last_attempt_at is not None:
+        return state
+    return replace(state, served_before=mark.served_through)
 
 
 def recent_marks(marks: Mapping[str, Mark], now: Instant) -> dict[str, Mark]:

@@ -33,6 +33,7 @@ from duly.core.resolution import (
     in_force,
     lowered_marks,
     recent_marks,
+    remembered,
     resolve,
 )
 from duly.core.steps import STEP_TASKS, Steps
@@ -316,8 +317,7 @@ def _load(
             if marks and isinstance(state, AwaitingRun) and state.last_attempt_at is None:
                 for task in tasks:
                     if (mark := marks.get(task.name)) is not None:
-                        remembered = replace(state, served_before=mark.served_through)
-                        task.state = _recent(corrected(remembered, now, minute, delay), now)
+                        task.state = _recent(corrected(remembered(state, mark), now, minute, delay), now)
                         too_far_ahead |= task.state.served_through != state.served_through
             yield
     return _Loaded(stored, runs, too_far_ahead)

@@ -2,7 +2,7 @@
 
 import heapq
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import tzinfo
 from functools import lru_cache
@@ -14,7 +14,7 @@ from duly.core.due import next_due
 from duly.core.moments import Instant, Minute, as_datetime, begin, minute_of, zone_name
 from duly.core.record import StoredTask
 from duly.core.registration import Registration, Registrations, RunsOn, read_registrations, snapshot
-from duly.core.resolution import Resolution, resolve
+from duly.core.resolution import NO_MARKS, Mark, Resolution, lowered_marks, remembered, resolve
 from duly.core.steps import finish
 from duly.core.task import Interrupted, Running, Task, corrected, interrupt
 from duly.errors import CronCalculationError
@@ -125,7 +125,8 @@ def plan_for(
     """
     declared = list(finish(read_registrations(snapshot(registrations))).singles())
     at = view.snapshot().at
-    return plan_of(declared, stored_tasks(view), now=at, zone=zone, restart=interrupted == "restart")
+    restart = interrupted == "restart"
+    return plan_of(declared, stored_tasks(view), now=at, zone=zone, restart=restart, marks=view.marks())
 
 
 def stored_tasks(view: View) -> list[tuple[StoredTask, bool]]:
@@ -140,16 +141,25 @@ def plan_of(
     now: Instant,
     zone: tzinfo,
     restart: bool,
+    marks: Mapping[str, Mark] = NO_MARKS,
 ) -> Plan:
     """What an initialize() with these registrations would do now.
 
     With each stored task comes whether it is interrupted: running by its record, and nothing runs it. `restart` says
-    whether interrupted runs start again at once, or wait for their next due minute.
+    whether interrupted runs start again at once, or wait for their next due minute. `marks` are what withdrawn
+    declarations have served.
     """
-    tasks = {task.name: task for task in _tasks(stored, now, zone, restart=restart)}
+    tasks = {task.name: task for task in _tasks(stored, marks, now, zone, restart=restart)}
     generations = count(1)
     resolution = finish(
-        resolve(Registrations(declared), tasks, now=now, zone=zone, new_generations=lambda: next(generations))
+        resolve(
+            Registrations(declared),
+            tasks,
+            now=now,
+            zone=zone,
+            new_generations=lambda: next(generations),
+            marks=lowered_marks(marks, now, minute_of(now, zone)),
+        )
     )
     busiest, as_busy = _busiest_minutes(declared, now, zone)
     return Plan(
@@ -190,14 +200,21 @@ def plan_of(
     )
 
 
-def _tasks(stored: Iterable[tuple[StoredTask, bool]], now: Instant, zone: tzinfo, *, restart: bool) -> Iterator[Task]:
+def _tasks(
+    stored: Iterable[tuple[StoredTask, bool]],
+    marks: Mapping[str, Mark],
+    now: Instant,
+    zone: tzinfo,
+    *,
+    restart: bool,
+) -> Iterator[Task]:
     """Stored tasks as a scheduler that takes over the store has them."""
     minute = minute_of(now, zone)
     for record, interrupted in stored:
         state = record.state
         if interrupted and isinstance(state, Running):
             state = interrupt(state, now, record.delay, restart=restart)
-        state = corrected(state, now, minute, record.delay)
+        state = corrected(remembered(state, marks.get(record.name)), now, minute, record.delay)
         yield Task(record.generation, record.name, record.expression, record.delay, state, _nothing, RunsOn.LOOP)
 
 

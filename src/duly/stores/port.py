@@ -388,6 +388,10 @@ class View(Protocol):
         """How many tasks are in force."""
         ...
 
+    def marks(self) -> Mapping[str, Mark]:
+        """What withdrawn declarations have served, by name (SPEC 5.1)."""
+        ...
+
     def cohorts(self, bound: Instant) -> Iterator[Cohort]:
         """All tasks in force, by cohort; `bound` is the instant to which `ended_before` and `ripe_before` refer."""
         ...

@@ -1,7 +1,7 @@
 """`duly plan`: what initialize() would do with a store, without doing it."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import tzinfo
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
@@ -16,6 +16,7 @@ from duly.cli.target import load_now
 from duly.cli.time_text import host_zone, now, set_host_zone
 from duly.core.moments import Instant, zone_name
 from duly.core.record import StoredTask
+from duly.core.resolution import NO_MARKS, Mark
 from duly.core.zones import is_zone
 from duly.errors import StoreUnusedError
 from duly.insight.cron_words import shortened, shortened_pair
@@ -64,9 +65,10 @@ def plan(
     if tz is not None:
         set_host_zone(tz)
     loaded = load_now(target)
-    snapshot, stored = _read(store)
+    snapshot, stored, marks = _read(store)
     at, zone = now() if snapshot is None else snapshot.at, host_zone()
-    planned = plan_of(loaded.registrations, stored, now=at, zone=zone, restart=interrupted == "restart")
+    restart = interrupted == "restart"
+    planned = plan_of(loaded.registrations, stored, now=at, zone=zone, restart=restart, marks=marks)
     used = None if snapshot is None else zone_name(zone_in_use(snapshot.zone, zone))
     if as_json:
         print_json("plan", {**_surroundings(loaded.target.text, store, snapshot, used), **json_form(planned, zone)})
@@ -85,16 +87,16 @@ def plan(
     return Exit.OK
 
 
-def _read(store: Path) -> tuple[Snapshot | None, Sequence[tuple[StoredTask, bool]]]:
-    """The store and its tasks; None where the first start-up would create it."""
+def _read(store: Path) -> tuple[Snapshot | None, Sequence[tuple[StoredTask, bool]], Mapping[str, Mark]]:
+    """The store, its tasks, and what removed names have served; None where the first start-up would create it."""
 
-    def question(view: View) -> tuple[Snapshot, Sequence[tuple[StoredTask, bool]]]:
-        return view.snapshot(), stored_tasks(view)
+    def question(view: View) -> tuple[Snapshot, Sequence[tuple[StoredTask, bool]], Mapping[str, Mark]]:
+        return view.snapshot(), stored_tasks(view), view.marks()
 
     try:
         return reader_of(store).read(question)
     except StoreUnusedError:
-        return None, []
+        return None, [], NO_MARKS
 
 
 def _surroundings(target: str, store: Path, snapshot: Snapshot | None, used: str | None) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import sqlite3
 import stat
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -21,6 +21,7 @@ from typing import Any, Final, TypeVar
 from duly.core.cron import parse_cron
 from duly.core.moments import Instant, Minute
 from duly.core.record import FIELDS, read_records
+from duly.core.resolution import Mark
 from duly.errors import (
     DulyError,
     InvalidCronExpressionError,
@@ -347,6 +348,11 @@ class SqliteView:
             )
         rows = self._connection.execute(f"SELECT {ROW}, {_PHASE} {source}{later}ORDER BY t.name LIMIT :limit", bounds)
         return self._known(rows, many=limit is None or limit > _CHUNK_ROWS)
+
+    def marks(self) -> Mapping[str, Mark]:
+        """What withdrawn declarations have served, by name."""
+        rows = self._connection.execute("SELECT name, served_through, retired_at FROM marks")
+        return {name: Mark(served_through, retired_at) for name, served_through, retired_at in rows}
 
     def task(self, name: str) -> KnownTask | None:
         """The task in force that has this name."""
