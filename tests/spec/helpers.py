@@ -1,4 +1,4 @@
-"""What the conformance tests share: callbacks that follow a script, and a look at a scheduler from outside.
+"""What the conformance tests share: callbacks that follow a script, and functions that read what a scheduler did.
 
 What a scheduler did is read from its events and, through read-only connections, from its file.
 """
@@ -96,7 +96,7 @@ def order(host: SimulatedHost) -> list[str]:
 
 
 def story(host: SimulatedHost, *names: str) -> list[str]:
-    """The names of the events about these tasks, in the order in which they were told."""
+    """The names of the events about these tasks, in the order in which they were reported."""
     return [event.name for event in host.events if event.fields.get("taskName") in names]
 
 
@@ -150,7 +150,7 @@ def distinct(values: Iterable[object]) -> bool:
 
 
 class ManualClock:
-    """A `duly.Clock` that stands still until told: real threads and a real loop, without waiting for time."""
+    """A `duly.Clock` that moves only when the test says so, for real threads and a real loop."""
 
     def __init__(self, at: str = "2024-06-01T12:00:00+00:00") -> None:
         self._now = microseconds(datetime.fromisoformat(at))
@@ -198,7 +198,7 @@ class Ear:
         self._news.set()
 
     def of(self, kind: type[E], name: str | None = None) -> list[E]:
-        """What was heard of one kind, about one task or all."""
+        """The reported events of one kind, about one task or all."""
         return [
             event
             for event in self.events
@@ -206,7 +206,7 @@ class Ear:
         ]
 
     async def hear(self, kind: type[E], name: str | None = None, *, times: int = 1) -> list[E]:
-        """Wait until something has been heard as often as that."""
+        """Wait until an event has been reported that often."""
         async with asyncio.timeout(30):
             while len(self.of(kind, name)) < times:
                 self._news.clear()

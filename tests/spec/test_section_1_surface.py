@@ -279,7 +279,7 @@ def locally(witness: Witness) -> Callable[[], Awaitable[None]]:
     ],
 )
 async def test_a_coroutine_function_runs_on_the_event_loop(kind: Callable[[Witness], Callable[[], object]]) -> None:
-    """SPEC 1.3: a coroutine function (also as `partial`, bound method, object with `async __call__`)."""
+    """SPEC 1.3: a coroutine function, and a `partial`, bound method or object with `async __call__` of one."""
     witness = Witness()
     async with running(kind(witness)), asyncio.timeout(PATIENCE_SECONDS):
         await witness.called.wait()
@@ -628,7 +628,7 @@ def test_a_new_scheduler_creates_no_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("registrations", REFUSED)
 async def test_refused_registrations_leave_a_store_as_it_was(tmp_path: Path, registrations: Any) -> None:
-    """SPEC 1.4: no store opened for writing, not even looked at, before all checks pass."""
+    """SPEC 1.4: no store is opened, for reading or writing, before all checks pass."""
     scheduler = duly.Scheduler(tmp_path / "duly.db")
     await scheduler.initialize([registration()])
     await scheduler.stop()
@@ -693,7 +693,7 @@ async def test_errors_are_raised_when_the_coroutine_is_awaited(registrations: An
 
 
 async def test_a_scheduler_can_be_initialised_after_a_refusal() -> None:
-    """SPEC 1.5: raised before any side effect, so the next attempt finds nothing in its way."""
+    """SPEC 1.5: raised before any side effect, so the next attempt succeeds."""
     async with SimulatedHost("2024-05-01T10:00", "UTC") as host:
         scheduler = host.scheduler()
         for registrations in REFUSED:
@@ -905,7 +905,7 @@ async def test_a_failed_transaction_names_the_first_task_that_would_have_changed
 def test_errors_travel_between_processes(
     error: duly.DulyError, message: str, keys: set[str], travel: Callable[[duly.DulyError], duly.DulyError]
 ) -> None:
-    """SPEC 1.5: all carry `details`; what is pickled or copied arrives with all it carried."""
+    """SPEC 1.5: a pickled or copied error has the same message, details, cause and notes."""
     arrived = travel(error)
     assert type(arrived) is type(error)
     assert (arrived.message, str(arrived)) == (message, str(error))
@@ -928,7 +928,7 @@ def test_notes_that_were_added_travel_too() -> None:
 
 
 def test_a_store_error_travels_too() -> None:
-    """SPEC 1.5: errors of duly as well."""
+    """SPEC 1.5: errors of stores as well."""
     for error in (
         duly.StoreLockedError("duly.db", {"pid": 7, "host": "here", "since": "2024-05-01T10:00:00+00:00"}),
         duly.StoreVersionError("duly.db", 9, 1),
@@ -962,7 +962,7 @@ async def test_the_text_says_in_words_of_python_what_is_wrong_and_what_to_write(
 
 @pytest.mark.parametrize("hostile", ["a\nb", "\x1b[31m", "\u202eab", "x" * 100_000])
 async def test_messages_stay_on_their_line_whatever_they_quote(hostile: str) -> None:
-    """SPEC 1.5 with 003 (sanitize): names and expressions are quoted, not obeyed; `details` have them in full."""
+    """SPEC 1.5 with 003 (sanitize): control characters in names are escaped; `details` have them in full."""
     for registrations, key in (
         ([registration(hostile), registration(hostile)], "taskName"),
         ([registration(cron=hostile)], "expression"),

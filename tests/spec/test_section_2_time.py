@@ -1,4 +1,4 @@
-"""SPEC 2: time. Minutes, zones and their transitions, wake-ups, and clocks that step."""
+"""SPEC 2: time. Minutes, zones and their transitions, polls, and clocks that step."""
 
 import random
 from datetime import UTC, datetime, timedelta
@@ -47,7 +47,7 @@ EVERY_MINUTE = "* * * * *"
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """A store that outlives its host and can be looked into."""
+    """A store that outlives its host, and that a test can read."""
     return tmp_path / "duly.db"
 
 
@@ -271,7 +271,7 @@ async def test_a_first_start_up_inside_the_first_copy_runs_and_the_second_copy_d
 
 @pytest.mark.parametrize("expression", ["30 2 * * *", EVERY_MINUTE])
 async def test_a_restart_inside_the_second_copy_does_not_run_what_the_first_copy_has_served(expression: str) -> None:
-    """SPEC 2.3: served is served, also across a restart."""
+    """SPEC 2.3: a served minute stays served, even across a restart."""
     async with SimulatedHost("2024-10-27T02:30:00+02:00", "Europe/Berlin") as host:
         scheduler = host.scheduler()
         await scheduler.initialize([("task", expression, succeed, HOUR)])
@@ -402,7 +402,7 @@ def minute_of(when: datetime) -> datetime:
 async def test_a_served_minute_is_not_served_again_unless_its_mark_is_more_than_three_hours_ahead(
     path: Path, noticed_at: str, corrected: bool
 ) -> None:
-    """SPEC 2.5: up to 3 hours ahead the task is silent until the clock passes its mark; beyond, the mark is lowered."""
+    """SPEC 2.5: up to 3 hours ahead the task is silent until the clock passes `served_through`."""
     async with SimulatedHost("2024-06-01T14:58", "UTC", path) as host:
         await host.scheduler().initialize([("task", EVERY_MINUTE, succeed, HOUR)])
         await host.advance_to("2024-06-01T15:00")
@@ -421,7 +421,7 @@ async def test_a_served_minute_is_not_served_again_unless_its_mark_is_more_than_
 async def test_a_mark_too_far_ahead_is_lowered_to_this_minute_durably(
     path: Path, noticed_at: str, corrected: bool
 ) -> None:
-    """SPEC 2.5: it is lowered to this minute, durably, when it is noticed; otherwise it stays."""
+    """SPEC 2.5: `served_through` is lowered to this minute, durably, when the step is noticed; otherwise it stays."""
     async with SimulatedHost("2024-06-01T15:00", "UTC", path) as host:
         await host.scheduler().initialize([("task", "0 15 * * *", succeed, HOUR)])
         await host.advance()
@@ -433,7 +433,7 @@ async def test_a_mark_too_far_ahead_is_lowered_to_this_minute_durably(
 
 @pytest.mark.parametrize(("noticed_at", "corrected"), AHEAD)
 async def test_initialize_lowers_a_mark_too_far_ahead(path: Path, noticed_at: str, corrected: bool) -> None:
-    """SPEC 2.5: (also at `initialize`): durable with it, before any time passes."""
+    """SPEC 2.5: an `initialize` lowers it as well, in its own transaction."""
     async with SimulatedHost("2024-06-01T15:00", "UTC", path) as host:
         scheduler = host.scheduler()
         await scheduler.initialize([("task", EVERY_MINUTE, succeed, HOUR)])
@@ -448,7 +448,7 @@ async def test_initialize_lowers_a_mark_too_far_ahead(path: Path, noticed_at: st
 
 
 async def test_a_mark_is_lowered_once() -> None:
-    """SPEC 2.5: once: afterwards the lowered mark is a mark like any other."""
+    """SPEC 2.5: once: afterwards the lowered value counts like any other."""
     async with SimulatedHost("2024-06-01T20:00", "UTC") as host:
         await host.scheduler().initialize([("task", EVERY_MINUTE, succeed, HOUR)])
         await host.advance()
@@ -461,7 +461,7 @@ async def test_a_mark_is_lowered_once() -> None:
 
 
 async def test_a_lowered_mark_survives_a_crash(path: Path) -> None:
-    """SPEC 2.5: durably: a process that dies right after noticing has not to notice again."""
+    """SPEC 2.5: durably: if the process dies right afterwards, the next one finds it lowered."""
     async with SimulatedHost("2024-06-01T20:00", "UTC", path) as host:
         await host.scheduler().initialize([("task", "0 * * * *", succeed, HOUR)])
         await host.advance()
@@ -475,7 +475,7 @@ async def test_a_lowered_mark_survives_a_crash(path: Path) -> None:
 
 
 async def test_small_steps_back_add_up() -> None:
-    """SPEC 2.5: what counts is how far the mark lies ahead, not how it came to."""
+    """SPEC 2.5: what counts is how far `served_through` lies ahead, whatever the number of steps."""
     async with SimulatedHost("2024-06-01T15:00", "UTC") as host:
         await host.scheduler().initialize([("task", EVERY_MINUTE, succeed, HOUR)])
         await host.advance()
@@ -488,7 +488,7 @@ async def test_small_steps_back_add_up() -> None:
 
 
 async def test_a_running_task_has_its_mark_lowered_too(path: Path) -> None:
-    """SPEC 2.5: so no task falls silent for long, whatever it was doing when the clock was corrected."""
+    """SPEC 2.5: no task falls silent for long, not even one that was running when the clock was corrected."""
     async with SimulatedHost("2024-06-01T20:00", "UTC", path) as host:
         await host.scheduler().initialize([("task", EVERY_MINUTE, Script(host, succeeds(after=150), succeeds()), HOUR)])
         await host.advance()
@@ -602,7 +602,7 @@ async def test_a_step_back_leaves_a_retry_no_further_ahead_than_its_delay(
 
 @pytest.mark.parametrize("back", [SECOND, MINUTE, 5 * HOUR, timedelta(days=400)], ids=str)
 async def test_initialize_leaves_a_retry_no_further_ahead_than_its_delay(path: Path, back: timedelta) -> None:
-    """SPEC 2.5: the same at `initialize`, durable with it."""
+    """SPEC 2.5: an `initialize` bounds it as well, in its own transaction."""
     async with SimulatedHost("2024-06-01T15:00", "UTC", path) as host:
         registrations = [("task", "0 15 * * *", Script(host, fails(), succeeds()), 10 * MINUTE)]
         scheduler = host.scheduler()
@@ -662,7 +662,7 @@ SMALL = [timedelta(milliseconds=1), timedelta(milliseconds=500), SECOND, 5 * SEC
 async def test_a_small_step_back_over_a_minute_boundary_serves_no_minute_twice(
     back: timedelta, after: timedelta
 ) -> None:
-    """SPEC 2.5: after a small step back a task is silent until the clock passes its mark."""
+    """SPEC 2.5: after a small step back a task is silent until the clock passes `served_through`."""
     async with SimulatedHost("2024-06-01T11:58", "UTC") as host:
         await host.scheduler().initialize([("task", EVERY_MINUTE, succeed, HOUR)])
         await host.advance_to(on_june_1("12:00") + after)
@@ -754,7 +754,7 @@ async def test_an_interrupted_run_that_waits_for_a_slot_does_not_wait_longer_aft
 
 @pytest.mark.parametrize("seed", range(30))
 async def test_under_many_small_steps_every_minute_is_served_once(seed: int) -> None:
-    """SPEC 2.5: no minute twice, none lost, whatever a restless clock does within three hours."""
+    """SPEC 2.5: no minute is served twice and none is lost, however often the clock steps within three hours."""
     dice = random.Random(seed)
     async with SimulatedHost("2024-10-27T01:40", "Europe/Berlin") as host:
         scheduler = host.scheduler(max_concurrency=2)
@@ -808,7 +808,7 @@ async def test_a_clock_that_trembles_while_the_loop_looks_delays_nothing(path: P
 
 @pytest.mark.parametrize("step", [-400 * HOUR, -HOUR, -5 * SECOND, 5 * SECOND, HOUR, 400 * HOUR], ids=str)
 async def test_a_step_is_told_once(step: timedelta) -> None:
-    """SPEC 2.4: clock steps are noticed within a minute, and told: from where, to where, how far."""
+    """SPEC 2.4: clock steps are noticed within a minute, and reported with both times and the difference."""
     async with SimulatedHost("2024-06-01T12:00:20", "Europe/Berlin") as host:
         await host.scheduler().initialize([("task", "0 0 29 2 *", succeed, HOUR)])
         await host.advance(minutes=2)

@@ -63,7 +63,7 @@ Registrations = list[tuple[str, str, Callable[[], Any], timedelta]]
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """A store that outlives its host and can be looked into."""
+    """A store that outlives its host, and that a test can read."""
     return tmp_path / "duly.db"
 
 
@@ -135,7 +135,7 @@ async def test_occurrences_after_it_are_owed_also_across_a_restart(death: str, h
 
 
 async def test_a_minute_is_served_once_however_often_the_scheduler_comes_and_goes() -> None:
-    """SPEC 3.1: `o >` the served mark."""
+    """SPEC 3.1: `o > served_through`."""
     async with SimulatedHost("2024-06-01T15:30", "UTC") as host:
         for _ in range(5):
             scheduler = host.scheduler()
@@ -146,7 +146,7 @@ async def test_a_minute_is_served_once_however_often_the_scheduler_comes_and_goe
 
 
 async def test_a_retry_raises_the_mark_to_its_own_minute(path: Path) -> None:
-    """SPEC 3.1: every start, for whatever cause, raises the mark to its own minute."""
+    """SPEC 3.1: every start, for whatever cause, raises `served_through` to its own minute."""
     async with SimulatedHost("2024-06-01T12:00", "UTC", path) as host:
         await host.scheduler().initialize([("task", NOON, Script(host, fails(), succeeds()), 7.5 * MINUTE)])
         await host.advance(minutes=8)
@@ -1026,7 +1026,7 @@ def once_failing() -> Callable[[], None]:
 
 
 async def test_after_a_downtime_the_longest_owed_starts_first() -> None:
-    """SPEC 3.10: by the earliest occurrence owed, not by the latest, also across a restart."""
+    """SPEC 3.10: by the earliest occurrence owed, not by the latest, even across a restart."""
     async with SimulatedHost("2024-06-01T12:00:30", "UTC") as host:
         registrations: Registrations = [
             ("since 16:00", "0 16 * * *", succeed, HOUR),
@@ -1597,7 +1597,7 @@ def test_the_same_scheduler_can_be_initialized_again_on_a_new_loop(path: Path) -
 
 
 def test_a_loop_that_is_torn_down_right_after_initialize_releases_the_store(path: Path) -> None:
-    """SPEC 3.11: before the scheduler has looked for the first time."""
+    """SPEC 3.11: before the scheduler has polled for the first time."""
 
     async def main() -> None:
         await duly.Scheduler(path).initialize([("task", EVERY_MINUTE, succeed, HOUR)])

@@ -736,7 +736,7 @@ async def test_a_cancelled_first_initialize_has_all_of_its_effect_or_none(
 async def test_a_cancelled_reinitialisation_has_all_of_its_effect_or_none(
     host: SimulatedHost, work: Workload, store: Path, after: int
 ) -> None:
-    """SPEC 4.3: the same on a running scheduler: the old registrations, or the new ones, never a mixture."""
+    """SPEC 4.3: on a running scheduler, the old registrations or the new ones are in force, never a mixture."""
     scheduler = host.scheduler()
     await scheduler.initialize([work.task("a", HOURLY), work.task("b", HOURLY)])
     call = begin(scheduler.initialize([work.task("b", MINUTELY), work.task("c", HOURLY)]))

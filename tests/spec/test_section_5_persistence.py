@@ -54,7 +54,7 @@ UNTOUCHED = {
 
 
 def resolutions(host: SimulatedHost) -> list[tuple[str, str]]:
-    """What initialize() made of each task, in the order told."""
+    """What initialize() made of each task, in the order of the events."""
     return [(event.name, event.fields["taskName"]) for event in host.events if isinstance(event, RESOLUTIONS)]
 
 
@@ -182,7 +182,7 @@ async def test_an_override_resets_the_times_and_starts_up_as_a_new_task_would(
 async def test_an_override_keeps_the_served_mark_so_no_minute_is_served_twice(
     host: SimulatedHost, work: Workload, store: Path
 ) -> None:
-    """SPEC 5.1: the served mark stays: a task that has run in this minute does not run again in it."""
+    """SPEC 5.1: `served_through` stays: a task that has run in this minute does not run again in it."""
     scheduler = host.scheduler()
     await scheduler.initialize([work.task("a", MINUTELY)])
     await host.advance(seconds=1)
@@ -199,7 +199,7 @@ async def test_an_override_keeps_the_served_mark_so_no_minute_is_served_twice(
 async def test_an_override_keeps_a_mark_that_lies_ahead_of_the_clock(
     host: SimulatedHost, work: Workload, store: Path
 ) -> None:
-    """SPEC 5.1, 2.5: after a small step back a task is silent until the clock passes its mark, overridden or not."""
+    """SPEC 5.1, 2.5: after a small step back an overridden task is silent until the clock passes `served_through`."""
     scheduler = host.scheduler()
     await scheduler.initialize([work.task("a")])
     await host.advance_to("2024-01-01T12:10:30")
@@ -643,7 +643,7 @@ async def test_the_same_name_gets_the_slot_of_a_blocking_run_that_outlives_its_d
 
 
 async def test_runs_that_end_while_thousands_of_tasks_are_being_overridden_hold_nobody_up(store: Path) -> None:
-    """SPEC 5.3, 3.8: a large initialize() pauses for others; an end that falls into a pause frees its successor."""
+    """SPEC 5.3, 3.8: a large initialize() lets others run in pauses; an end in such a pause frees its successor."""
     clock = RestlessClock()
     scheduler = duly.Scheduler(SqliteStore(store, worker=Inline(), synchronous="OFF"), clock=clock)
     release = asyncio.Event()

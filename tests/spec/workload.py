@@ -68,7 +68,7 @@ class Workload:
         return [when for what, when in self.begun if what == label]
 
     def ends(self, label: str) -> list[str]:
-        """When a label's callback was over."""
+        """When a label's callback ended."""
         return [when for what, when in self.ended if what == label]
 
 
@@ -87,8 +87,8 @@ def outcome(task: "asyncio.Task[None]") -> BaseException | str:
 
 
 class RestlessClock:
-    """A wall clock that stands at noon, beside a steady clock that runs away: every slice of work seems too long, so
-    a large initialize() makes every pause that it may make."""
+    """A wall clock that stands still at noon, and a steady clock that advances a second at each reading: every step of
+    work seems too long, so a large initialize() makes every pause that it may make."""
 
     def __init__(self) -> None:
         self.minutes = 0
