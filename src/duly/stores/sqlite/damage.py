@@ -15,10 +15,11 @@ from duly.errors import StoreCorruptedError
 from duly.stores.sqlite.file import is_being_created
 
 _INDEXED_TABLES: Final = ("tasks", "schedulers")
-_ABOUT_A_VALUE: Final = re.compile(r"(NULL|NUMERIC|TEXT|\S+) value in |CHECK constraint failed")
+_ABOUT_A_VALUE: Final = re.compile(r"\S+ value in |CHECK constraint failed")
 """What SQLite says about a value of a row; reading the row names the task and the field."""
 
 _FEW_TASKS: Final = 100_000
+"""Up to here, comparing the indexes takes a command 0.04 s."""
 
 _CACHE_KIB: Final = 16 * 1024
 """Rows follow expressions and an index follows names: with SQLite's 2 MB, each look-up in a large one reads a page."""
@@ -69,8 +70,8 @@ def check_whole(connection: sqlite3.Connection, path: str) -> None:
 def _pages_in(wal: Path) -> set[int]:
     """The numbers of the pages that a WAL holds; of the present round alone, which its salts show.
 
-    Frames at its end that were never committed may be among them: SQLite's checksums would take seconds here, and such
-    a frame never hides damage of an older page, which a checkpoint could not have been writing.
+    Frames after the last commit may be among them: telling them apart takes SQLite's checksums, and seconds in Python.
+    A cut page that only such a frame has is then read as zeros beyond the cut, as SQLite does.
     """
     found: set[int] = set()
     try:
