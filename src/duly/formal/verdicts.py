@@ -39,7 +39,7 @@ class Open:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The value of one property, and what makes it so."""
+    """The value of one property, and its reasons."""
 
     property: str
     value: Value

@@ -74,7 +74,7 @@ class TraceRows(NamedTuple):
 
 
 class Refusal(NamedTuple):
-    """A start that the store did not grant, because the truth it holds is another one."""
+    """A start that the store did not grant, because its own record of the task says otherwise."""
 
     start: Start
     reason: str
@@ -85,7 +85,7 @@ class Store(Protocol):
     """The port. Failures are `StoreError`s; after one the store is as it was before the call, or as after it."""
 
     async def open(self, identifier: str, at: Instant) -> Persisted:
-        """Take ownership and load, changing nothing; a live holder is named in a `StoreLockedError`.
+        """Take ownership and load, changing nothing; a running holder is named in a `StoreLockedError`.
 
         When it raises, nothing is owned.
         """
@@ -96,7 +96,7 @@ class Store(Protocol):
         ...
 
     async def has_replaced(self, number: int) -> bool:
-        """Whether the replacement with this number has been applied, whatever its caller was told of it."""
+        """Whether the replacement with this number has been applied, even if the call reported a fault."""
         ...
 
     async def write(self, batch: Batch, number: int, trace: Iterable[TraceRow] = ()) -> Sequence[Refusal]:
@@ -124,7 +124,7 @@ class EmbeddedStore(Store, Protocol):
     """A store that belongs to one running scheduler at a time, and names it."""
 
     def holder(self) -> "Holder":
-        """Which scheduler holds the store, and whether it lives; asks at once, and takes nothing."""
+        """Which scheduler holds the store, and whether it is running; reads the lock at once, without taking it."""
         ...
 
     def note_blockage(self, blockage: "Blockage") -> None:
@@ -137,7 +137,7 @@ class EmbeddedStore(Store, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Blockage:
-    """A callback that kept the event loop of its scheduler from turning."""
+    """A callback that blocked the event loop of its scheduler."""
 
     task: str
     """Its name, which is cut if it is long."""
@@ -233,7 +233,7 @@ class Interruption(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Cohort:
-    """Tasks that share their expression, their mark and their phase: the calendar owes all of them the same.
+    """Tasks that share their expression, `served_through` and phase, so that what the calendar owes them is the same.
 
     A store of a million tasks has few of them. An end counts as instant 0 where there was none.
     """
@@ -378,7 +378,7 @@ class StoredTrace:
 
 
 class View(Protocol):
-    """A store at one moment. What it hands out as an iterator must be used before the question has been answered."""
+    """A store at one moment. An iterator that it returns must be used inside the question."""
 
     def snapshot(self) -> Snapshot:
         """The store as a whole, at one moment."""
@@ -443,9 +443,9 @@ class View(Protocol):
         ...
 
     def runs_by_task(self, which: RunFilter, *, limit: int, latest: int) -> tuple[int, Sequence[TaskRuns]]:
-        """How many tasks have such runs, and of the first `limit`, by their earliest start, what these runs are like.
+        """How many tasks have such runs, and a summary of the runs of the first `limit` tasks, by their earliest start.
 
-        `latest` bounds the durations that each of them has one by one.
+        `latest` bounds the number of durations in each summary.
         """
         ...
 
@@ -481,8 +481,8 @@ class Reader(Protocol):
     def read(self, question: Callable[[View], T]) -> T:
         """Ask about one moment.
 
-        The store may change under a question in a way that makes its answer void. Then it is asked again: it must have
-        no lasting effect before it returns. Raises a `StoreError` if the store cannot be read, a `StoreUnusedError` if
+        If the store changes in a way that makes an answer void, the question is asked again. So it must have no lasting
+        effect of its own. Raises a `StoreError` if the store cannot be read, a `StoreUnusedError` if
         there is none yet, and a `TaskTryDeserializeError` for a record that duly did not write.
         """
         ...

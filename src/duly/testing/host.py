@@ -1,8 +1,9 @@
-"""A host whose time passes on request, and that can die at will: the real scheduler and store, without the wait.
+"""A host whose time passes on request, and whose process can be killed: the real scheduler and store, without waiting.
 
-Only time and death are simulated. The host works in any running event loop: the scheduler sees time through its clock
+Only time and crashes are simulated. The host works in any running event loop: the scheduler sees time through its clock
 alone, store calls and blocking callbacks run inline, without threads, so a run is deterministic. The store is a real
-SQLite file, written without waiting for the disk: a simulated death is a process's, and the operating system lives on.
+SQLite file, written without waiting for the disk, because a simulated crash is that of a process and not of the
+operating system.
 """
 
 import asyncio
@@ -233,7 +234,7 @@ class SimulatedHost:
             await breathe()
 
     def _kill(self) -> list["asyncio.Task[Any]"]:
-        """Let the process die at this very step, from wherever this is called; returns what is left to fall silent."""
+        """Let the process die at this very step, wherever that is; returns the asyncio tasks that have to end."""
         dead, self._lifecycles = self._lifecycles, []
         reason = "this scheduler died in host.crash(); make another with host.scheduler()"
         return [task for lifecycle in dead for task in lifecycle.die(reason)]
@@ -241,7 +242,7 @@ class SimulatedHost:
     # --- how it is done ----------------------------------------------------------------------------------------------
 
     async def _until_stopped(self, stop: "asyncio.Task[None]") -> None:
-        """Let time pass while a stop() waits for it and nobody else moves the clock.
+        """Let time pass while a stop() waits for it and the test does not move the clock.
 
         A test that awaits stop() cannot call advance() meanwhile. One that has begun a stop() in a task of its own can,
         and comes first: it is waited for until nothing happens any more.
@@ -419,7 +420,7 @@ def _microseconds(verb: str, duration: dict[str, float]) -> int:
 
 
 def _is_named(zone: tzinfo) -> bool:
-    """Whether a monitor can know the zone by its name; one that a test made up it cannot."""
+    """Whether a monitor can find the zone by its name, which is not so for a zone that a test made up."""
     try:
         return zone_named(zone_name(zone)).utcoffset(datetime(2024, 7, 1)) == zone.utcoffset(datetime(2024, 7, 1))
     except ValueError:
