@@ -76,11 +76,13 @@ LOOP_GETTERS = {"get_running_loop", "get_event_loop", "new_event_loop"}
 DOORKEEPERS: dict[tuple[str, str], str] = {
     ("clock.py", "time"): "it is the clock: everybody else asks it",
     ("cli/time_text.py", "time"): "it sets the zone of the process, and reads no time",
+    ("cli/streams.py", "threads"): "callbacks print from several threads: a lock keeps their lines whole",
     ("engine/pacing.py", "time"): "it lets others run: it sleeps for no time, or for the shortest there is",
     ("engine/host.py", "chance"): "it draws the identifier of a scheduler; the simulated host counts instead",
     ("engine/watchdog.py", "threads"): "it sees from beside the event loop whether that turns",
     ("engine/watchdog.py", "time"): "it measures how long the interpreter was kept, whatever clock the scheduler has",
     ("stores/sqlite/lock.py", "threads"): "the loop, the writer thread and forks take turns at its descriptor",
+    ("testing/host.py", "time"): "a stop() there may wait for something real, which simulated time does not bring",
     ("threads.py", "threads"): "daemon threads of our own: callbacks run in a few, a store writes in one",
 }
 
