@@ -60,7 +60,8 @@ def older_layout(path: Path | str, version: int) -> None:
         2: "DROP INDEX tasks_retired; DROP TABLE marks; "
         "ALTER TABLE states DROP COLUMN first_started_at; ALTER TABLE states DROP COLUMN first_scheduled; "
         "ALTER TABLE states DROP COLUMN attempt; ALTER TABLE runs DROP COLUMN traceback; "
-        "ALTER TABLE runs DROP COLUMN first_started_at; ALTER TABLE runs DROP COLUMN attempt;",
+        "ALTER TABLE runs DROP COLUMN first_started_at; ALTER TABLE runs DROP COLUMN attempt; "
+        "ALTER TABLE runs DROP COLUMN called_at;",
         1: "DROP TABLE trace; DROP TABLE segments;",
     }
     with contextlib.closing(sqlite3.connect(path)) as connection:

@@ -168,7 +168,8 @@ def test_an_older_layout_is_read_and_left_as_it_is(store: Path, version: int) ->
     found = contents_of(store)
     assert fingerprint(store.parent) == before
     assert found.snapshot.schema_version == version
-    assert (found.tasks, found.runs) == (expected.tasks, expected.runs)
+    # When a callback was called is not in older layouts.
+    assert (found.tasks, found.runs) == (expected.tasks, [run._replace(called_at=None) for run in expected.runs])
 
 
 def test_links_and_odd_names_lead_to_the_store(store: Path) -> None:

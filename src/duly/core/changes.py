@@ -31,18 +31,25 @@ class StartBlock:
 class SuccessBlock:
     """Runs that started for the same reason, and whose callbacks returned at the same instant."""
 
-    __slots__ = ("at", "grounds", "runs", "tasks")
+    __slots__ = ("at", "called_at", "grounds", "runs", "tasks")
 
-    def __init__(self, at: Instant, grounds: Grounds, tasks: list[Task], runs: list[int]) -> None:
+    def __init__(
+        self, at: Instant, grounds: Grounds, tasks: list[Task], runs: list[int], called_at: Instant | None = None
+    ) -> None:
         self.at = at
+        self.called_at = called_at  # as they were decided together, they were called together
         self.grounds = grounds
         self.tasks = tasks
         self.runs = runs  # their numbers
 
+    def part(self, which: slice) -> "SuccessBlock":
+        """Some of the runs."""
+        return SuccessBlock(self.at, self.grounds, self.tasks[which], self.runs[which], self.called_at)
+
     def singles(self) -> Iterator[End]:
         """The ends one by one, in the order in which the callbacks returned."""
         for task, run in zip(self.tasks, self.runs, strict=True):
-            yield End(task, run, self.grounds, self.at)
+            yield End(task, run, self.grounds, self.at, called_at=self.called_at)
 
 
 Block = StartBlock | SuccessBlock | End | Correction
@@ -95,21 +102,21 @@ class Ends:
             else:
                 yield from block.singles()
 
-    def succeeded(self, task: Task, run: int, grounds: Grounds, at: Instant) -> None:
+    def succeeded(self, task: Task, run: int, grounds: Grounds, at: Instant, called_at: Instant | None = None) -> None:
         """Append the end of a callback that returned (hot path: adds to the last block)."""
         last = self._last
         if last is not None and last.at == at and last.grounds is grounds:
             last.tasks.append(task)
             last.runs.append(run)
         else:
-            self._last = block = SuccessBlock(at, grounds, [task], [run])
+            self._last = block = SuccessBlock(at, grounds, [task], [run], called_at)
             self.blocks.append(block)
         self.count += 1
 
     def add(self, end: End) -> None:
         """Append an end, successful or not."""
         if end.error is None:
-            self.succeeded(end.task, end.run, end.grounds, end.at)
+            self.succeeded(end.task, end.run, end.grounds, end.at, end.called_at)
         else:
             self.blocks.append(end)
             self._last = None
@@ -128,9 +135,9 @@ class Ends:
                 left -= bool(left)
                 continue
             if left:
-                first.append(SuccessBlock(block.at, block.grounds, block.tasks[:left], block.runs[:left]))
+                first.append(block.part(slice(None, left)))
             if left < len(block.runs):
-                rest.append(SuccessBlock(block.at, block.grounds, block.tasks[left:], block.runs[left:]))
+                rest.append(block.part(slice(left, None)))
             left -= min(left, len(block.runs))
         return Ends(first), Ends(rest)
 

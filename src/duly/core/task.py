@@ -208,6 +208,7 @@ class End(NamedTuple):
     error: str | None = None  # None: it succeeded
     pending_retry_until: Instant | None = None
     failures: int = 0
+    called_at: Instant | None = None  # when its start was durable and its callback was called; None: not known
 
 
 @dataclass(frozen=True, slots=True)

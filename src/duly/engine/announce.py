@@ -95,7 +95,8 @@ def end(
     """Announce a durable end; `duration_ms` is None if nothing listened while it ran."""
     name = ended.task.name
     if duration_ms is None:
-        duration_ms = max(0.0, (ended.at - ended.grounds.at) / 1000)
+        called_at = ended.grounds.at if ended.called_at is None else ended.called_at
+        duration_ms = max(0.0, (ended.at - called_at) / 1000)
     if ended.error is None:
         outbox.emit(TaskRunCompleted(name, duration_ms, ended.run))
         return

@@ -76,11 +76,11 @@ class Journal:
         self._ring()
         return answer
 
-    def succeeded(self, task: Task, run: int, grounds: Grounds, at: Instant) -> None:
+    def succeeded(self, task: Task, run: int, grounds: Grounds, at: Instant, called_at: Instant | None = None) -> None:
         """Write the end of a callback that returned (hot path: adds to the current block)."""
         if not self._ends.blocks:
             self._ring()
-        self._ends.succeeded(task, run, grounds, at)
+        self._ends.succeeded(task, run, grounds, at, called_at)
 
     def failed(self, end: End) -> None:
         """Write the end of a callback that raised."""

@@ -51,6 +51,7 @@ class Run:
     __slots__ = (
         "__dict__",
         "begun",
+        "called_at",
         "cancellable",
         "ended",
         "grounds",
@@ -71,13 +72,23 @@ class Run:
     """The run, of another scheduler, inside which this one's scheduler was started."""
     _description: CurrentRun | None = None  # None: nobody has asked for it
 
-    def __init__(self, task: Task, number: int, grounds: Grounds, owner: object, begun: float, zone: tzinfo) -> None:
+    def __init__(
+        self,
+        task: Task,
+        number: int,
+        grounds: Grounds,
+        owner: object,
+        begun: float,
+        zone: tzinfo,
+        called_at: Instant | None = None,
+    ) -> None:
         self.task = task
         self.runs_on = task.runs_on  # a later initialize() may change where the task's next runs go
         self.number = number
         self.grounds = grounds
         self.owner = owner
-        self.begun = begun  # elapsed seconds
+        self.begun = begun  # elapsed seconds, at the call: runs that start together count from the first call
+        self.called_at = called_at  # the same moment by the wall clock
         self.zone = zone
         self.work: asyncio.Task[None] | None = None
         self.cancellable = task.runs_on is RunsOn.LOOP  # a thread cannot be cancelled, an awaitable it returned can
@@ -151,6 +162,7 @@ class Runner:
         self._pool = setup.host.new_pool(setup.threads)
         self._threads_used = 0
         self._admitted = 0.0
+        self._called_at = Instant(0)
         self._outer: RunInContext | None = None
         self._zone: tzinfo = UTC
         self._timed = False  # something listens to how long runs take
@@ -167,7 +179,7 @@ class Runner:
 
     def admit(self, granted: Starts, zone: tzinfo) -> None:
         """Durable starts take their slots; from here on stop() waits for them. `zone` is the host's."""
-        self._admitted = self._clock.elapsed()
+        self._admitted, self._called_at = self._clock.elapsed(), Instant(self._clock.now())
         self._zone = zone
         self._outer = inside.get()  # the engine may have been started inside a run of another scheduler
         for block in granted.blocks:
@@ -183,7 +195,7 @@ class Runner:
 
     def _new_run(self, task: Task, number: int, grounds: Grounds) -> Run:
         """A run that is about to be called; one that needs a thread holds it from its admission on."""
-        run = self.runs[task] = Run(task, number, grounds, self._setup, self._admitted, self._zone)
+        run = self.runs[task] = Run(task, number, grounds, self._setup, self._admitted, self._zone, self._called_at)
         if run.runs_on is RunsOn.THREAD:
             self._threads_used += 1
         if self._outer is not None:
@@ -244,7 +256,8 @@ class Runner:
             else:  # as _conclude does, in a few steps: a burst goes through here a million times
                 run.ended = True
                 grounds = run.grounds
-                self._journal.succeeded(run.task, run.number, grounds, stamp(self._clock.now(), grounds))
+                at = stamp(self._clock.now(), grounds)
+                self._journal.succeeded(run.task, run.number, grounds, at, run.called_at)
                 del self.runs[run.task]
                 self._traffic.under_way -= 1
                 if not self._traffic.under_way:
@@ -295,7 +308,8 @@ class Runner:
         if self._timed or error is not None:
             run.duration_ms = (self._clock.elapsed() - run.begun) * 1000
         if error is None:
-            self._journal.succeeded(run.task, run.number, run.grounds, stamp(self._clock.now(), run.grounds))
+            at = stamp(self._clock.now(), run.grounds)
+            self._journal.succeeded(run.task, run.number, run.grounds, at, run.called_at)
         else:
             self._journal.failed(failure(run, error, stamp(self._clock.now(), run.grounds)))
         self._traffic.under_way -= 1
@@ -388,7 +402,7 @@ def failure(run: Run, error: BaseException, at: Instant) -> End:
     if isinstance(state, Running):
         after = fail(state, at, task.delay)
         retry_at, failures = after.pending_retry_until, after.failures
-    return End(task, run.number, run.grounds, at, error_text(error), retry_at, failures)
+    return End(task, run.number, run.grounds, at, error_text(error), retry_at, failures, run.called_at)
 
 
 def error_text(error: BaseException) -> str:

@@ -127,7 +127,7 @@ class Settlement:
                 runs = block.runs[first : first + SETTLED_TOGETHER]
                 for task, number, run in zip(tasks, runs, released, strict=True):
                     duration_ms = None if run is None else run.duration_ms
-                    ended = End(task, number, block.grounds, at)
+                    ended = End(task, number, block.grounds, at, called_at=block.called_at)
                     announce.end(self._outbox, ended, agenda.zone, duration_ms=duration_ms)
             yield
         return owes

@@ -23,7 +23,7 @@ class RunReport:
     """From the scheduled time to the start; None for the repetition of an interrupted run: no minute was due."""
 
     duration_ms: float | None
-    """From start to end; None if there is no end: the run is under way, or a crash cut it short."""
+    """From the call of its callback to its return; None if it has not returned: it is under way, or was cut short."""
 
     outcome: str
     """`success`, `failure`, `interrupted`, `running`."""
@@ -39,7 +39,8 @@ class RunReport:
 def run_report(record: RunRecord) -> RunReport:
     """A record of the store as people see it. A clock that was set back makes no negative times."""
     late = max(0, record.started_at - record.scheduled_time)
-    took = None if record.ended_at is None else max(0, record.ended_at - record.started_at)
+    called_at = record.started_at if record.called_at is None else record.called_at
+    took = None if record.ended_at is None else max(0, record.ended_at - called_at)
     return RunReport(
         record.run_id,
         record.task,

@@ -291,6 +291,9 @@ class RunRecord(NamedTuple):
     None for a retry or a repetition that a store of an older schema has recorded.
     """
 
+    called_at: Instant | None = None
+    """When its callback was called, after its start was durable; None while it runs, and in stores of older schemas."""
+
     @property
     def key(self) -> str | None:
         """The idempotency key, as `current_run()` had it inside the run."""

@@ -93,7 +93,10 @@ _COUNTED: Final = (
     # Tasks that did not end before the bound: `total` leaves out the NULL of a task that never ended.
     "total(s.last_success_at >= :bound OR s.last_failure_at >= :bound)"
 )
-_RUN: Final = "run, generation, cause, scheduled, started_at, ended_at, outcome, error, attempt, first_started_at"
+_RUN: Final = (
+    "run, generation, cause, scheduled, started_at, ended_at, outcome, error, attempt, first_started_at, called_at"
+)
+_TOOK: Final = "max(0, ended_at - ifnull(called_at, started_at))"
 
 
 class SqliteReader:
@@ -507,7 +510,7 @@ class SqliteView:
             "SELECT r.run, ifnull(t.name, :unknown), r.generation, ifnull(t.cron, :unknown), r.cause, r.scheduled, "
             "r.started_at, r.ended_at, r.outcome, r.error, "
             # A run of cause cron is the first attempt for its obligation, which its row does not say again.
-            "iif(r.cause = 'cron', 1, r.attempt), iif(r.cause = 'cron', r.started_at, r.first_started_at) "
+            "iif(r.cause = 'cron', 1, r.attempt), iif(r.cause = 'cron', r.started_at, r.first_started_at), r.called_at "
             f"FROM (SELECT {_RUN} FROM {found} {order} LIMIT :limit) AS r "
             f"LEFT JOIN tasks AS t ON t.generation = r.generation {order.replace('started_at', 'r.started_at')}",
             {"limit": -1 if limit is None else limit, "unknown": _UNKNOWN, **bounds},
@@ -563,10 +566,10 @@ class SqliteView:
         found, bounds = self._found(which)
         runs, ended, failures, interruptions, longest = self._connection.execute(
             "SELECT count(*), count(ended_at), total(outcome = 'failure'), total(outcome = 'interrupted'), "
-            f"max(max(0, ended_at - started_at)) FROM {found}",
+            f"max({_TOOK}) FROM {found}",
             bounds,
         ).fetchone()
-        took = f"SELECT max(0, ended_at - started_at) AS took FROM {found} WHERE ended_at IS NOT NULL ORDER BY "
+        took = f"SELECT {_TOOK} AS took FROM {found} WHERE ended_at IS NOT NULL ORDER BY "
         rows = self._connection.execute(f"{took}started_at DESC, run DESC LIMIT :latest", {"latest": latest, **bounds})
         durations = [each for (each,) in rows][::-1]
         median = None
@@ -670,7 +673,7 @@ class SqliteView:
                 "CREATE TEMP TABLE under_way AS SELECT s.run AS run, s.generation AS generation, "
                 "s.run_cause AS cause, s.run_scheduled AS scheduled, s.last_attempt_at AS started_at, "
                 f"NULL AS ended_at, iif({_CUT_SHORT}, 'interrupted', 'running') AS outcome, NULL AS error, "
-                "s.attempt AS attempt, s.first_started_at AS first_started_at "
+                "s.attempt AS attempt, s.first_started_at AS first_started_at, NULL AS called_at "
                 "FROM states AS s WHERE s.run IS NOT NULL",
                 self._alive,
             )

@@ -17,8 +17,9 @@ OLDEST_LIBRARY: Final = (3, 33, 0)  # UPDATE ... FROM
 #
 # The obligation that a run repeats (SPEC 10.1) stands in `first_started_at`, `first_scheduled` and `attempt`: the first
 # start for it, the due minute which that start served, and the number of the latest attempt. All are NULL for a run
-# that begins its obligation, as the runs of a burst do: then they are `last_attempt_at`, `run_scheduled` and 1. New
-# columns stand last, where a migration adds them.
+# that begins its obligation, as the runs of a burst do: then they are `last_attempt_at`, `run_scheduled` and 1.
+# A start is written before its callback is called, so `started_at` is earlier than `called_at`, from which a run counts
+# as long as it takes; older versions have not kept the latter. New columns stand last, where a migration adds them.
 TABLES: Final = """
 CREATE TABLE meta (
     key TEXT PRIMARY KEY,
@@ -70,7 +71,8 @@ CREATE TABLE runs (
     error TEXT,
     traceback TEXT,
     first_started_at INTEGER,
-    attempt INTEGER
+    attempt INTEGER,
+    called_at INTEGER
 );
 """
 
@@ -119,6 +121,7 @@ UPDATE states SET first_started_at = last_attempt_at, first_scheduled = ifnull(r
 ALTER TABLE runs ADD COLUMN traceback TEXT;
 ALTER TABLE runs ADD COLUMN first_started_at INTEGER;
 ALTER TABLE runs ADD COLUMN attempt INTEGER;
+ALTER TABLE runs ADD COLUMN called_at INTEGER;
 {MARK_TABLE}
 {RETIRED_INDEX};
 """

@@ -6,7 +6,7 @@ works, the interpreter is free for the event loop.
 
 import json
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
@@ -29,8 +29,13 @@ DECLARED_TOGETHER_MAX: Final = 20_000
 OFFSET_BITS: Final = 20
 """An end is packed as `generation << 20 | milliseconds since the first end`, which has room for 17 minutes."""
 
-RUN: Final = "run, generation, cause, scheduled, started_at, ended_at, outcome, error, first_started_at, attempt"
+RUN: Final = (
+    "run, generation, cause, scheduled, started_at, ended_at, outcome, error, first_started_at, attempt, called_at"
+)
 """The columns of a run record, in the order in which they are written."""
+
+CALLS_MAX: Final = 16
+"""Different moments of a call that one statement can tell apart."""
 
 ENDED: Final = (
     f"SELECT value >> {OFFSET_BITS} AS generation, :base + 1000 * (value & {(1 << OFFSET_BITS) - 1}) AS at "
@@ -87,7 +92,7 @@ class Statements:
         connection.execute(
             f"INSERT INTO runs ({RUN}) "
             "SELECT run, generation, run_cause, run_scheduled, last_attempt_at, NULL, 'interrupted', NULL, "
-            "first_started_at, attempt FROM states WHERE run IS NOT NULL "
+            "first_started_at, attempt, NULL FROM states WHERE run IS NOT NULL "
             "AND run NOT IN (SELECT run FROM runs WHERE outcome = 'interrupted')"
         )
         self._trim_history(connection)
@@ -204,7 +209,9 @@ class Statements:
                 self._write_successes(connection, together)
                 continue
             ends = _packed(together, base)
-            self._keep_history(connection, ends, Ends(together), base, "success", None)
+            for some_ends in _few_calls(together):
+                packed = ends if len(some_ends) == len(together) else _packed(some_ends, base)
+                self._keep_history(connection, packed, Ends(some_ends), base, "success", None)
             connection.execute(
                 "UPDATE states SET last_success_at = ended.at, pending_retry_until = NULL, failures = 0, "
                 "interruptions = 0, run = NULL, run_cause = NULL, run_scheduled = NULL, written_by = :key, "
@@ -244,12 +251,13 @@ class Statements:
     ) -> None:
         if not self.history:
             return
+        called_at, calls = _calls(ends)
         kept = connection.execute(
             f"INSERT INTO runs ({RUN}) "
             "SELECT s.run, s.generation, s.run_cause, s.run_scheduled, s.last_attempt_at, ended.at, :outcome, :error, "
-            f"s.first_started_at, s.attempt FROM ({ENDED}) AS ended "
+            f"s.first_started_at, s.attempt, {called_at} FROM ({ENDED}) AS ended "
             "CROSS JOIN states AS s ON s.generation = ended.generation",
-            {"ends": packed, "base": base, "outcome": outcome, "error": error},
+            {"ends": packed, "base": base, "outcome": outcome, "error": error, **calls},
         ).rowcount
         if kept == ends.count:
             return
@@ -260,7 +268,7 @@ class Statements:
         )
         in_force = {generation for (generation,) in found}
         connection.executemany(
-            f"INSERT INTO runs ({RUN}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            f"INSERT INTO runs ({RUN}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 (
                     end.run,
@@ -273,6 +281,7 @@ class Statements:
                     error,
                     first_started_at,
                     attempt,
+                    end.called_at,
                 )
                 for end in ends.singles()
                 if end.task.generation not in in_force
@@ -312,6 +321,27 @@ class Statements:
             "AND pending_retry_until > :now + 1000 * max(:shortest, t.delay_ms)",
             {"now": now, "shortest": SHORTEST_DELAY, "key": self.key},
         )
+
+
+def _few_calls(blocks: Sequence[SuccessBlock]) -> Iterator[Sequence[SuccessBlock]]:
+    """Blocks in order, in parts that were called at few different moments: nearly always all of them."""
+    if len({block.grounds.at for block in blocks}) <= CALLS_MAX:
+        yield blocks
+        return
+    for begin in range(0, len(blocks), CALLS_MAX):
+        yield blocks[begin : begin + CALLS_MAX]
+
+
+def _calls(ends: Ends) -> tuple[str, dict[str, int | None]]:
+    """When runs were called, as an expression of when they started, which is the same for all that were together."""
+    called_at = {block.grounds.at: block.called_at for block in ends.blocks}
+    parameters: dict[str, int | None] = {}
+    for number, (started, called) in enumerate(called_at.items()):
+        parameters |= {f"started{number}": started, f"called{number}": called}
+    if len(called_at) == 1:
+        return ":called0", {"called0": parameters["called0"]}
+    cases = " ".join(f"WHEN :started{number} THEN :called{number}" for number in range(len(called_at)))
+    return f"CASE s.last_attempt_at {cases} END", parameters
 
 
 def _repeated(grounds: Grounds) -> tuple[Instant | None, Instant | None, int | None]:
