@@ -79,7 +79,7 @@ def test_the_holder_is_named_while_it_holds(store: Path, holder: LockFile) -> No
     assert found.last_poll_at is not None
 
 
-@pytest.mark.parametrize("text", ["", "{}"])
+@pytest.mark.parametrize("text", ["", "x", "{}"])
 def test_where_files_cannot_be_locked_the_text_is_all_there_is_to_know(
     store: Path, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
@@ -91,6 +91,10 @@ def test_where_files_cannot_be_locked_the_text_is_all_there_is_to_know(
 
     monkeypatch.setattr(fcntl, "flock", flock)
     assert read_holder(str(store)).alive == bool(text)
+    before = open_files()
+    with pytest.raises(StoreError, match=r"Cannot lock .*: No locks available"):
+        LockFile(str(store)).acquire(SINCE)
+    assert open_files() == before
 
 
 def test_a_shorter_name_replaces_a_longer_one_whole(store: Path) -> None:

@@ -20,7 +20,7 @@ from duly.stores.port import Holder
 from duly.stores.sqlite import schema
 from duly.stores.sqlite.lock import LockFile, read_holder
 from tests.cli.program import Service, ago, duly, failing, fingerprint, forever, nothing, simulated, write_target
-from tests.stores.helpers import contents_of, older_layout, read
+from tests.stores.helpers import contents_of, older_layout, query, read
 
 HOUR = timedelta(hours=1)
 
@@ -374,3 +374,25 @@ async def test_a_store_says_whether_a_task_has_started_and_whether_its_trace_goe
         assert read(path, lambda view: view.has_started())
     assert [started for started, _ in found] == [False, False]
     assert [trace is not None and trace.current for _, trace in found] == [True, False]
+    first = found[0][1]
+    assert first is not None
+    (rows,) = query(path, "SELECT count(*) FROM trace")
+    assert (first.segments, first.first_segment, first.first_seq, first.events, first.seal) == (1, 1, 1, *rows, "clean")
+
+
+async def test_a_trace_whose_scheduler_was_not_stopped_is_open(tmp_path: Path) -> None:
+    """Only a stop() that has completed seals it as clean, and an export says the same."""
+    path = tmp_path / "state.db"
+    async with simulated(path, ago(minutes=10)) as host:
+        await host.scheduler(trace=True).initialize([("good", "* * * * *", nothing, HOUR)])
+        await host.advance(minutes=2)
+        await host.crash()
+
+    def seals(view: View) -> tuple[str, bytes]:
+        trace = view.trace()
+        assert trace is not None
+        return trace.seal, list(view.trace_lines(trace))[-1]
+
+    seal, line = read(path, seals)
+    assert seal == "open"
+    assert line.startswith(b'{"seal":"open"')

@@ -208,6 +208,26 @@ async def test_an_end_that_cannot_be_read_is_no_end(tmp_path: Path, value: str) 
         judged(path)
 
 
+@pytest.mark.parametrize("segments", [1, 2, 3])
+def test_a_cut_names_the_line_that_is_missing(segments: int) -> None:
+    """As a reader of the exported file would count: a header, its events and a seal for each segment."""
+    with contextlib.closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        create(connection)
+        tracing = Tracing(segment_events=3)
+        tracing.begin(connection, "a test", RegisterSnapshot({}))
+        for number in range(segments - 1):
+            tracing.append(connection, [("WK", number, each) for each in range(3)])
+        tracing._segment_events = 100
+        tracing.append(connection, [("WK", 9, each) for each in range(5)])
+        lines = b"".join(export(connection, clean=False)).splitlines()
+        assert [line[:6] for line in lines].count(b'{"seal') == segments
+        missing = next(number for number, line in enumerate(lines, 1) if line.endswith(b",9,2]"))
+        connection.execute("DELETE FROM trace WHERE line LIKE '%,9,2]'")
+        with pytest.raises(TraceError) as caught:
+            list(export(connection, clean=False))
+        assert (caught.value.details["fault"], caught.value.details["line"]) == ("truncated", missing)
+
+
 # --- one transaction -------------------------------------------------------------------------------------------------
 
 POSSIBLE: TraceRow = ("IS", AT_NOON, 2)
