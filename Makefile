@@ -47,7 +47,7 @@ test: check ## run the checks and the deterministic tests, of large counts a sha
 	$(call heading,deterministic tests)
 	$(PYTEST) -m "$(DETERMINISTIC) and not slow"
 
-test-all: check ## run the checks and all tests with full counts, stage after stage: half an hour
+test-all: check ## run the checks, all tests with full counts, and 100 mutants, stage after stage: half an hour
 	$(call heading,deterministic tests: full counts)
 	$(PYTEST_ALL) -n $(WORKERS) -m "$(DETERMINISTIC)" $(OR_NONE)
 	$(call heading,tests on real time)
@@ -56,6 +56,7 @@ test-all: check ## run the checks and all tests with full counts, stage after st
 	$(PYTEST_ALL) -n $(WORKERS) -m "$(SYSTEM)" $(OR_NONE)
 	$(call heading,kills and faults: alone)
 	$(PYTEST_ALL) -n 0 -m "$(CHAOS)" $(OR_NONE)
+	$(if $(ARGS),,@$(MAKE) --no-print-directory mutation-sample)
 
 soak: $(VENV)/.dev-ready ## run the soak tests, each for MINUTES minutes (default 10)
 	$(call heading,soak tests of $(MINUTES) minutes each)

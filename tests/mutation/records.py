@@ -162,28 +162,26 @@ def updated(record: Record, mutants: Iterable[Mutant], outcomes: Mapping[Mutant,
 
 
 class RecordedJudges:
-    """Judges by the records alone: quick to have, for a sample.
+    """Judges by the records alone, without coverage: quick to have, for a sample.
 
-    What is run when modules are imported is not known here. So whoever survives is judged a second time, with
-    `imported_anew`.
+    What is run when modules are imported is not known here, so a mutant there may pass for a survivor.
     """
 
     CPU_SECONDS_MAX: Final = 20.0
 
-    def __init__(self, *, imported_anew: bool = False) -> None:
-        self._imported_anew = imported_anew
+    def __init__(self) -> None:
         self._tests: dict[str, list[str]] = {}
 
     def tests_of(self, mutant: Mutant) -> list[str]:
-        """The judges that the module's record names, as far as their files are there; else all tests about it."""
+        """The judges that the module's record names, as far as their files are there, and then all tests about it."""
         if mutant.path not in self._tests:
-            named = record_of(module_of(mutant.path)).judges or _files_about(mutant)
+            named = [*record_of(module_of(mutant.path)).judges, *_files_about(mutant)]
             self._tests[mutant.path] = [test for test in named if (ROOT / test.partition("::")[0]).is_file()]
         return self._tests[mutant.path]
 
     def is_run_at_import(self, mutant: Mutant) -> bool:
-        """Whether it has to be imported anew."""
-        return self._imported_anew
+        """Not known."""
+        return False
 
     def cpu_seconds_max(self, test: str) -> float:
         """Far more than any of them takes."""

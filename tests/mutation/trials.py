@@ -140,7 +140,7 @@ def selected(items: Iterable[pytest.Item], tests: Iterable[str]) -> list[pytest.
     for item in items:
         by_name.setdefault(item.nodeid, []).append(item)
         by_name.setdefault(item.nodeid.partition("::")[0], []).append(item)
-    return [item for test in tests for item in by_name.get(test, ())]
+    return list(dict.fromkeys(item for test in tests for item in by_name.get(test, ())))
 
 
 def tried(trials: Iterable[Trial], *, jobs: int) -> Iterator[tuple[Mutant, Outcome]]:
