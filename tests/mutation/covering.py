@@ -108,7 +108,7 @@ class Coverage:
         collected.rename(data)  # one that was interrupted is collected again
 
     def tests_of(self, mutant: Mutant) -> list[str]:
-        """The tests that run the statement of a mutant, those about its module first, and of these the quick ones.
+        """The tests that run the statement of a mutant, first those about its module, quick ones first.
 
         What is only run when the module is imported has all tests that run something of the module.
         """
@@ -121,7 +121,7 @@ class Coverage:
         tests = {test for test in tests if self._exists(test.partition("::")[0])}
         chosen: list[str] = []
         left = self._seconds_max
-        for test in sorted(tests, key=lambda test: (not is_about(test, mutant), self._seconds.get(test, 0.0), test)):
+        for test in sorted(tests, key=lambda test: (distance(test, mutant), self._seconds.get(test, 0.0), test)):
             left -= self._seconds.get(test, 0.0)
             if left < 0 and chosen:
                 break
@@ -149,11 +149,13 @@ class Coverage:
         return CPU_SECONDS_MIN + PATIENCE * self._seconds.get(test, 0.0)
 
 
-def is_about(test: str, mutant: Mutant) -> bool:
-    """Whether a test, or a file of tests, is about the module of a mutant: by its name, or by the table."""
+def distance(test: str, mutant: Mutant) -> int:
+    """0 for a test, or a file of tests, that is named after the module of a mutant, 1 for one of the table, else 2."""
     module = mutant.path.removeprefix("src/duly/").removesuffix(".py")
     file = test.partition("::")[0].removeprefix("tests/").removesuffix(".py")
-    return file in ABOUT.get(module, ()) or f"_{Path(module).name}_" in f"{Path(file).name}_"
+    if f"_{Path(module).name}_" in f"{Path(file).name}_":
+        return 0
+    return 1 if file in ABOUT.get(module, ()) else 2
 
 
 def _durations(report: str) -> dict[str, float]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from tests.mutation.covering import ROOT, digest_of_files, is_about, python_files
+from tests.mutation.covering import ROOT, digest_of_files, distance, python_files
 from tests.mutation.mutants import Mutant
 from tests.mutation.survivors import PACKAGE, Identity, Survivor, identity
 from tests.mutation.trials import Outcome, Verdict
@@ -191,5 +191,6 @@ class RecordedJudges:
 def _files_about(mutant: Mutant) -> list[str]:
     """For a module that was not judged yet: the files of tests about it, in its own folder first."""
     package = Path(module_of(mutant.path)).parts[0]
-    files = [file for file in python_files("tests") if Path(file).name.startswith("test_") and is_about(file, mutant)]
-    return sorted(files, key=lambda file: (Path(file).parts[1] != package, file))
+    files = [file for file in python_files("tests") if Path(file).name.startswith("test_")]
+    about = [file for file in files if distance(file, mutant) < 2]
+    return sorted(about, key=lambda file: (Path(file).parts[1] != package, distance(file, mutant), file))
