@@ -73,7 +73,11 @@ COMMANDS: dict[str, list[str]] = {
         "status --store empty.db",
         "status --store copied.db",
     ],
-    "history": ["history --store killed.db --limit 0", "history --store empty.db"],
+    "history": [
+        "history --store killed.db --limit 0",
+        "history --store killed.db --limit 0 --verbose",
+        "history --store empty.db",
+    ],
     "next": [
         "next '30 2 * * *' -n 2 --from 2027-03-27 --tz Europe/Berlin",
         "next tasks.py -n 2 --from 2027-10-30 --tz Europe/Berlin --merged",

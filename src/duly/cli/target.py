@@ -30,6 +30,7 @@ from duly.cli.file_watch import Signature, signature
 from duly.cli.output import Exit, Failure, fail, failure_of, reason_of
 from duly.core.registration import Registration, read_registrations
 from duly.core.steps import finish
+from duly.engine.failure import own_frames_left_out
 from duly.errors import CronExpressionInvalidError, DulyError
 from duly.insight.cron_check import examine
 from duly.stores.sqlite.file import kind
@@ -331,16 +332,15 @@ def _fail_with_traceback(target: Target, what: str, error: BaseException) -> NoR
 
 
 def shortened_traceback(error: BaseException) -> str:
-    """The last few frames of a traceback, without those of duly and of the import machinery."""
-    own = str(Path(__file__).parent.parent)
-    frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if not frame.filename.startswith((own + os.sep, "<frozen importlib"))
-        and os.sep + "importlib" + os.sep not in frame.filename
-    ]
-    left_out = len(frames) - _TRACEBACK_FRAMES_MAX
-    lines = traceback.format_list(frames[-_TRACEBACK_FRAMES_MAX:])
+    """The last few frames of a traceback, without those of duly and of the import machinery.
+
+    What the exception was raised from, and the members of a group, are shown with it.
+    """
+    shown = own_frames_left_out(error, sys.maxsize)
+    if shown.__cause__ or (shown.__context__ and not shown.__suppress_context__) or getattr(shown, "exceptions", None):
+        return "".join(own_frames_left_out(error, _TRACEBACK_FRAMES_MAX).format()).rstrip("\n")
+    left_out = len(shown.stack) - _TRACEBACK_FRAMES_MAX
+    lines = traceback.format_list(shown.stack[-_TRACEBACK_FRAMES_MAX:])
     if left_out > 0:
         lines.insert(0, f"  … {left_out} more\n")
     if isinstance(error, SyntaxError):

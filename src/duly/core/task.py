@@ -209,6 +209,7 @@ class End(NamedTuple):
     pending_retry_until: Instant | None = None
     failures: int = 0
     called_at: Instant | None = None  # when its start was durable and its callback was called; None: not known
+    traceback: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ watchdog     names the callback that keeps the event loop from turning
 gate         may anything start? is the engine ending?
 traffic      what the parts must know of each other while runs are under way
 shutdown     drain, release, abandon
+failure      what is kept of an exception
 announce     durable facts as events; outbox: hands events to logging and on_event
 trace        durable facts as rows of the trace, and the monitor
 pacing       turns on the event loop

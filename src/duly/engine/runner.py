@@ -2,7 +2,6 @@
 
 import asyncio
 import inspect
-import traceback
 from collections import deque
 from collections.abc import Awaitable, Sequence
 from datetime import UTC, tzinfo
@@ -15,6 +14,7 @@ from duly.core.changes import Starts
 from duly.core.moments import MICROSECONDS, Instant, as_datetime
 from duly.core.registration import RunsOn
 from duly.core.task import End, Grounds, Running, Task, fail, idempotency_key
+from duly.engine.failure import error_text, traceback_text
 from duly.engine.gate import Gate
 from duly.engine.journal import Journal
 from duly.engine.pacing import SLICE_SECONDS, breathe, give_way
@@ -38,8 +38,6 @@ LAUNCHED_BEFORE_GIVING_WAY: Final = 128
 
 INTERRUPT_PATIENCE_SECONDS: Final = 1.0
 """How long a KeyboardInterrupt waits for its run's end to become durable."""
-
-ERROR_TEXT_BYTES_MAX: Final = 4096
 
 
 # --- a run -----------------------------------------------------------------------------------------------------------
@@ -402,17 +400,9 @@ def failure(run: Run, error: BaseException, at: Instant) -> End:
     if isinstance(state, Running):
         after = fail(state, at, task.delay)
         retry_at, failures = after.pending_retry_until, after.failures
-    return End(task, run.number, run.grounds, at, error_text(error), retry_at, failures, run.called_at)
-
-
-def error_text(error: BaseException) -> str:
-    """What is stored of an exception: its last line, storable, at most 4 KB."""
-    try:
-        text = "".join(traceback.format_exception_only(error)).strip()
-    except Exception:  # an exception whose __str__ raises
-        text = type(error).__name__
-    encoded = text.encode("utf-8", "backslashreplace").replace(b"\0", b"\\0")[:ERROR_TEXT_BYTES_MAX]
-    return encoded.decode("utf-8", "ignore")
+    return End(
+        task, run.number, run.grounds, at, error_text(error), retry_at, failures, run.called_at, traceback_text(error)
+    )
 
 
 def _is_on_a_loop() -> bool:

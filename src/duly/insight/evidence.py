@@ -117,8 +117,8 @@ def evidence_of(view: View, task: str, around: Instant, zone: tzinfo) -> Evidenc
     snapshot = view.snapshot()
     in_force = view.task(task)
     state = None if in_force is None else in_force.stored.state
-    earlier = view.runs(RunFilter(task, until=around), limit=_RUNS_AROUND)
-    later = view.runs(RunFilter(task, since=around), limit=_RUNS_AROUND, oldest_first=True)
+    earlier = view.runs(RunFilter(task, until=around), limit=_RUNS_AROUND, tracebacks=True)
+    later = view.runs(RunFilter(task, since=around), limit=_RUNS_AROUND, oldest_first=True, tracebacks=True)
     return Evidence(
         task=task,
         zone=zone,

@@ -41,11 +41,11 @@ def history_of(view: View, which: RunFilter) -> History:
     return History(snapshot.store, snapshot.at, view.history_begins(), view.count_runs(which))
 
 
-def runs_of(view: View, which: RunFilter, limit: int | None) -> Iterator[RunReport]:
+def runs_of(view: View, which: RunFilter, limit: int | None, *, tracebacks: bool = False) -> Iterator[RunReport]:
     """The latest runs that a filter lets through, the latest last; without a limit all of them."""
     if limit is None:
-        return map(run_report, view.runs(which, oldest_first=True))
-    return map(run_report, reversed(list(view.runs(which, limit=limit))))
+        return map(run_report, view.runs(which, oldest_first=True, tracebacks=tracebacks))
+    return map(run_report, reversed(list(view.runs(which, limit=limit, tracebacks=tracebacks))))
 
 
 def compare(view: View, which: RunFilter) -> Comparison:

@@ -35,6 +35,9 @@ class RunReport:
     key: str | None
     """The idempotency key that the run had; None if an older version of duly ran it, and it was a repetition."""
 
+    traceback: str | None
+    """The end of the traceback of a failure; None if it was not asked for, or an older version of duly ran it."""
+
 
 def run_report(record: RunRecord) -> RunReport:
     """A record of the store as people see it. A clock that was set back makes no negative times."""
@@ -55,4 +58,5 @@ def run_report(record: RunRecord) -> RunReport:
         record.error,
         record.attempt,
         record.key,
+        record.traceback,
     )

@@ -294,6 +294,9 @@ class RunRecord(NamedTuple):
     called_at: Instant | None = None
     """When its callback was called, after its start was durable; None while it runs, and in stores of older schemas."""
 
+    traceback: str | None = None
+    """The end of the traceback, if the run has failed and tracebacks were asked for."""
+
     @property
     def key(self) -> str | None:
         """The idempotency key, as `current_run()` had it inside the run."""
@@ -437,8 +440,13 @@ class View(Protocol):
         """How many names `names` would hand out in all."""
         ...
 
-    def runs(self, which: RunFilter, *, limit: int | None = None, oldest_first: bool = False) -> Iterator[RunRecord]:
-        """Runs, ended or under way, in the order of their starts, the latest first unless `oldest_first`."""
+    def runs(
+        self, which: RunFilter, *, limit: int | None = None, oldest_first: bool = False, tracebacks: bool = False
+    ) -> Iterator[RunRecord]:
+        """Runs, ended or under way, in the order of their starts, the latest first unless `oldest_first`.
+
+        With `tracebacks`, failed ones have theirs: up to 8 KiB each.
+        """
         ...
 
     def count_runs(self, which: RunFilter) -> int:

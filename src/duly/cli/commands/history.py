@@ -1,7 +1,7 @@
 """`duly history`: what has run, how late, how long, and how it ended."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import tzinfo
 from pathlib import Path
@@ -59,6 +59,9 @@ _ROWS_IN_MEMORY: Final = 1_000
     metavar="N",
     help="Show the latest N runs; 0 shows all.",
 )
+@click.option(
+    "-v", "--verbose", is_flag=True, help="Show each run with its idempotency key, its whole error and its traceback."
+)
 @json_option
 def history(
     tasks: tuple[str, ...],
@@ -67,6 +70,7 @@ def history(
     until: Instant | None,
     outcomes: tuple[str, ...],
     limit: int,
+    verbose: bool,
     as_json: bool,
 ) -> int:
     """Show the runs of some tasks, or of all, the latest last.
@@ -81,7 +85,12 @@ def history(
       duly history --store state.db --outcome failure --limit 0
     """
     asked = _Asked(tasks, RunFilter(None, since, until, outcomes))
-    (_print_document if as_json else _show)(store, asked, limit or None)
+    if as_json:
+        _print_document(store, asked, limit or None, tracebacks=verbose)
+    elif verbose:
+        _show_each(store, asked, limit or None)
+    else:
+        _show(store, asked, limit or None)
     return Exit.OK
 
 
@@ -178,6 +187,47 @@ def why(run: RunReport) -> str:
     return run.cause if (run.attempt or 1) == 1 else f"{run.cause} #{run.attempt}"
 
 
+# --- run by run ------------------------------------------------------------------------------------------------------
+
+
+def _show_each(store: Path, asked: _Asked, limit: int | None) -> None:
+    with spooled() as file:
+
+        def question(view: View) -> tuple[History, tzinfo]:
+            which, zone = asked.in_view(view), _zone_of(view)
+            history = history_of(view, which)
+            file.seek(0)
+            file.truncate()
+            for run in runs_of(view, which, limit, tracebacks=True):
+                file.write(_showable("\n".join(_details(run, history.at, zone)) + "\n\n"))
+            return history, zone
+
+        history, zone = reader_of(store).read(question)
+    if not history.matching:
+        note(_why_nothing(history, asked.tasks, zone))
+    elif limit is not None and (left_out := history.matching - limit) > 0:
+        note(f"{left_out:,} earlier runs are not shown (--limit 0 shows all)")
+
+
+def _details(run: RunReport, at: Instant, zone: tzinfo) -> Iterator[str]:
+    number, task, due, start, late, took, outcome, cause, _ = (text for text, _ in _row(run, at, zone, named=True))
+    yield f"run {number} of {task}: {outcome}"
+    yield f"  start      {start}, {late} late, took {took}" if late != "-" else f"  start      {start}, took {took}"
+    yield f"  why        {cause}" + ("" if due == "-" else f", due {due}")
+    if run.key is not None:
+        yield f"  key        {plain(run.key)}"
+    if run.error is not None:
+        yield f"  error      {plain(run.error, lines=True)}"
+    if run.traceback is not None:
+        yield from (f"    {line}" for line in plain(run.traceback, lines=True).splitlines())
+
+
+def _showable(text: str) -> str:
+    """Text with escapes for what standard output cannot encode."""
+    encoding = sys.stdout.encoding or "utf-8"
+    return text.encode(encoding, "backslashreplace").decode(encoding)
+
+
 # --- durations -------------------------------------------------------------------------------------------------------
 
 
@@ -211,13 +261,13 @@ def _summary(its: TaskRuns) -> str:
 # --- for programs ----------------------------------------------------------------------------------------------------
 
 
-def _print_document(store: Path, asked: _Asked, limit: int | None) -> None:
+def _print_document(store: Path, asked: _Asked, limit: int | None, *, tracebacks: bool) -> None:
     """Print the documented shape."""
     with spooled() as file:
 
         def question(view: View) -> None:
             which, zone = asked.in_view(view), _zone_of(view)
-            runs = (json_form(run, zone) for run in runs_of(view, which, limit))
+            runs = (json_form(run, zone) for run in runs_of(view, which, limit, tracebacks=tracebacks))
             file.seek(0)
             file.truncate()
             for text in json_text("history", {**json_form(history_of(view, which), zone), "runs": runs}):

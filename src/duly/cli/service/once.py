@@ -14,8 +14,8 @@ from duly.cli.target import Loaded, Target, load
 from duly.clock import Clock, SystemClock
 from duly.core.moments import as_datetime
 from duly.core.registration import Callback, Registration, RunsOn
+from duly.engine.failure import error_text
 from duly.engine.host import system_host
-from duly.engine.runner import error_text
 from duly.insight.words import names
 from duly.run_context import CurrentRun, entered
 from duly.text import meant, plain

@@ -94,7 +94,7 @@ _COUNTED: Final = (
     "total(s.last_success_at >= :bound OR s.last_failure_at >= :bound)"
 )
 _RUN: Final = (
-    "run, generation, cause, scheduled, started_at, ended_at, outcome, error, attempt, first_started_at, called_at"
+    "seq, run, generation, cause, scheduled, started_at, ended_at, outcome, error, attempt, first_started_at, called_at"
 )
 _TOOK: Final = "max(0, ended_at - ifnull(called_at, started_at))"
 
@@ -501,7 +501,9 @@ class SqliteView:
 
     # --- runs --------------------------------------------------------------------------------------------------------
 
-    def runs(self, which: RunFilter, *, limit: int | None = None, oldest_first: bool = False) -> Iterator[RunRecord]:
+    def runs(
+        self, which: RunFilter, *, limit: int | None = None, oldest_first: bool = False, tracebacks: bool = False
+    ) -> Iterator[RunRecord]:
         """Runs, ended or under way, in the order of their starts."""
         found, bounds = self._found(which)
         order = "ORDER BY started_at, run" if oldest_first else "ORDER BY started_at DESC, run DESC"
@@ -510,7 +512,9 @@ class SqliteView:
             "SELECT r.run, ifnull(t.name, :unknown), r.generation, ifnull(t.cron, :unknown), r.cause, r.scheduled, "
             "r.started_at, r.ended_at, r.outcome, r.error, "
             # A run of cause cron is the first attempt for its obligation, which its row does not say again.
-            "iif(r.cause = 'cron', 1, r.attempt), iif(r.cause = 'cron', r.started_at, r.first_started_at), r.called_at "
+            "iif(r.cause = 'cron', 1, r.attempt), iif(r.cause = 'cron', r.started_at, r.first_started_at), "
+            "r.called_at, "
+            f"{'(SELECT traceback FROM runs WHERE seq = r.seq)' if tracebacks else 'NULL'} "
             f"FROM (SELECT {_RUN} FROM {found} {order} LIMIT :limit) AS r "
             f"LEFT JOIN tasks AS t ON t.generation = r.generation {order.replace('started_at', 'r.started_at')}",
             {"limit": -1 if limit is None else limit, "unknown": _UNKNOWN, **bounds},
@@ -670,7 +674,7 @@ class SqliteView:
         """Whether runs are under way, or were cut short and are not in history yet; puts them into a table."""
         if self._under_way is None:
             self._connection.execute(
-                "CREATE TEMP TABLE under_way AS SELECT s.run AS run, s.generation AS generation, "
+                "CREATE TEMP TABLE under_way AS SELECT NULL AS seq, s.run AS run, s.generation AS generation, "
                 "s.run_cause AS cause, s.run_scheduled AS scheduled, s.last_attempt_at AS started_at, "
                 f"NULL AS ended_at, iif({_CUT_SHORT}, 'interrupted', 'running') AS outcome, NULL AS error, "
                 "s.attempt AS attempt, s.first_started_at AS first_started_at, NULL AS called_at "

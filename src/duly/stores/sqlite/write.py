@@ -30,7 +30,8 @@ OFFSET_BITS: Final = 20
 """An end is packed as `generation << 20 | milliseconds since the first end`, which has room for 17 minutes."""
 
 RUN: Final = (
-    "run, generation, cause, scheduled, started_at, ended_at, outcome, error, first_started_at, attempt, called_at"
+    "run, generation, cause, scheduled, started_at, ended_at, outcome, error, first_started_at, attempt, called_at, "
+    "traceback"
 )
 """The columns of a run record, in the order in which they are written."""
 
@@ -92,7 +93,7 @@ class Statements:
         connection.execute(
             f"INSERT INTO runs ({RUN}) "
             "SELECT run, generation, run_cause, run_scheduled, last_attempt_at, NULL, 'interrupted', NULL, "
-            "first_started_at, attempt, NULL FROM states WHERE run IS NOT NULL "
+            "first_started_at, attempt, NULL, NULL FROM states WHERE run IS NOT NULL "
             "AND run NOT IN (SELECT run FROM runs WHERE outcome = 'interrupted')"
         )
         self._trim_history(connection)
@@ -211,7 +212,7 @@ class Statements:
             ends = _packed(together, base)
             for some_ends in _few_calls(together):
                 packed = ends if len(some_ends) == len(together) else _packed(some_ends, base)
-                self._keep_history(connection, packed, Ends(some_ends), base, "success", None)
+                self._keep_history(connection, packed, Ends(some_ends), base, "success")
             connection.execute(
                 "UPDATE states SET last_success_at = ended.at, pending_retry_until = NULL, failures = 0, "
                 "interruptions = 0, run = NULL, run_cause = NULL, run_scheduled = NULL, written_by = :key, "
@@ -223,7 +224,7 @@ class Statements:
     def _write_failure(self, connection: sqlite3.Connection, end: End) -> None:
         obligation = end.grounds.obligation
         alone = _array([end.task.generation << OFFSET_BITS])
-        self._keep_history(connection, alone, Ends([end]), end.at, "failure", end.error)
+        self._keep_history(connection, alone, Ends([end]), end.at, "failure", end.error, end.traceback)
         connection.execute(
             "UPDATE states SET last_failure_at = ?, pending_retry_until = ?, failures = ?, "
             "interruptions = 0, run = NULL, run_cause = NULL, run_scheduled = NULL, written_by = ?, "
@@ -247,7 +248,8 @@ class Statements:
         ends: Ends,
         base: Instant,
         outcome: str,
-        error: str | None,
+        error: str | None = None,
+        traceback: str | None = None,
     ) -> None:
         if not self.history:
             return
@@ -255,9 +257,9 @@ class Statements:
         kept = connection.execute(
             f"INSERT INTO runs ({RUN}) "
             "SELECT s.run, s.generation, s.run_cause, s.run_scheduled, s.last_attempt_at, ended.at, :outcome, :error, "
-            f"s.first_started_at, s.attempt, {called_at} FROM ({ENDED}) AS ended "
+            f"s.first_started_at, s.attempt, {called_at}, :traceback FROM ({ENDED}) AS ended "
             "CROSS JOIN states AS s ON s.generation = ended.generation",
-            {"ends": packed, "base": base, "outcome": outcome, "error": error, **calls},
+            {"ends": packed, "base": base, "outcome": outcome, "error": error, "traceback": traceback, **calls},
         ).rowcount
         if kept == ends.count:
             return
@@ -268,7 +270,7 @@ class Statements:
         )
         in_force = {generation for (generation,) in found}
         connection.executemany(
-            f"INSERT INTO runs ({RUN}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            f"INSERT INTO runs ({RUN}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 (
                     end.run,
@@ -282,6 +284,7 @@ class Statements:
                     first_started_at,
                     attempt,
                     end.called_at,
+                    traceback,
                 )
                 for end in ends.singles()
                 if end.task.generation not in in_force

@@ -1,0 +1,87 @@
+"""What is kept of an exception: a text for events and tables, and the end of its traceback.
+
+A callback that fails often says little by its own exception: the reason is what it was raised from, or one of several
+in a group. So the text goes on to the first exception in a group and along the chain of causes.
+"""
+
+import os
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+ERROR_TEXT_BYTES_MAX: Final = 4096
+TRACEBACK_BYTES_MAX: Final = 8192
+TRACEBACK_FRAMES_MAX: Final = 50
+"""Frames kept per exception: about what fits into the bytes, however deep a recursion went."""
+
+FRAMES_READ_MAX: Final = 200
+"""Frames of a traceback that are looked at: of a deep recursion the last ones."""
+
+CHAIN_MAX: Final = 10
+"""Exceptions that the text of an error names."""
+
+_OWN: Final = str(Path(__file__).parent.parent) + os.sep
+
+
+def error_text(error: BaseException) -> str:
+    """What an exception says, the first one in a group, and what each was raised from; storable, at most 4 KiB."""
+    text = "; ".join(_parts(error))
+    return _storable(text)[:ERROR_TEXT_BYTES_MAX].decode("utf-8", "ignore")
+
+
+def _parts(error: BaseException) -> Iterator[str]:
+    seen: set[int] = set()
+    before = ""
+    while id(error) not in seen and len(seen) < CHAIN_MAX:
+        seen.add(id(error))
+        yield before + _what_it_says(error)
+        if isinstance(error, BaseExceptionGroup):
+            before, error = "first: ", error.exceptions[0]
+        elif error.__cause__ is not None:
+            before, error = "caused by ", error.__cause__
+        elif error.__context__ is not None and not error.__suppress_context__:
+            before, error = "raised while handling ", error.__context__
+
+
+def _what_it_says(error: BaseException) -> str:
+    try:
+        return "".join(traceback.format_exception_only(error)).strip()
+    except Exception:  # an exception whose __str__ raises
+        return type(error).__name__
+
+
+def traceback_text(error: BaseException) -> str:
+    """The end of the formatted exception, with its causes and members and without duly's own frames; at most 8 KiB."""
+    try:
+        formatted = "".join(own_frames_left_out(error, TRACEBACK_FRAMES_MAX).format())
+    except Exception:
+        return error_text(error)
+    encoded = _storable(formatted.rstrip("\n"))
+    if len(encoded) <= TRACEBACK_BYTES_MAX:
+        return encoded.decode()
+    mark = "…\n"
+    _, _, whole_lines = encoded[len(mark.encode()) - TRACEBACK_BYTES_MAX :].partition(b"\n")
+    return mark + whole_lines.decode("utf-8", "ignore")
+
+
+def own_frames_left_out(error: BaseException, frames_max: int) -> traceback.TracebackException:
+    """An exception, ready to be formatted: the last frames of each traceback in it, without those of duly."""
+    shown = traceback.TracebackException.from_exception(error, limit=-FRAMES_READ_MAX)
+    waiting: list[traceback.TracebackException | None] = [shown]
+    while waiting:
+        each = waiting.pop()
+        if each is None:
+            continue
+        if each.stack:
+            each.stack[:] = [frame for frame in each.stack if not _is_own(frame.filename)][-frames_max:]
+        waiting += [each.__cause__, each.__context__, *(getattr(each, "exceptions", None) or ())]
+    return shown
+
+
+def _is_own(filename: str) -> bool:
+    return filename.startswith((_OWN, "<frozen importlib")) or f"{os.sep}importlib{os.sep}" in filename
+
+
+def _storable(text: str) -> bytes:
+    return text.encode("utf-8", "backslashreplace").replace(b"\0", b"\\0")

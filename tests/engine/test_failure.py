@@ -1,0 +1,132 @@
+"""What is kept of an exception: its text with what it was raised from, and the end of its traceback."""
+
+import traceback
+
+import pytest
+
+from duly.engine.failure import TRACEBACK_BYTES_MAX, error_text, traceback_text
+
+
+class UnspeakableError(Exception):
+    """Cannot be put into words."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no")
+
+
+def raised(error: Exception) -> Exception:
+    """An exception that was really raised."""
+    try:
+        raise error
+    except Exception as caught:
+        return caught
+
+
+def wrapped() -> Exception:
+    """An exception with a cause of a cause."""
+    try:
+        try:
+            try:
+                raise OSError("disk full")
+            except OSError as error:
+                raise ValueError("no row") from error
+        except ValueError as error:
+            raise RuntimeError("import failed") from error
+    except RuntimeError as error:
+        return error
+
+
+def while_handling() -> BaseException:
+    """An exception that came while another one was handled."""
+    try:
+        try:
+            raise KeyError("name")
+        except KeyError:
+            raise TypeError("not a name")  # noqa: B904
+    except TypeError as error:
+        return error
+
+
+def hidden() -> BaseException:
+    """An exception raised `from None`."""
+    try:
+        try:
+            raise KeyError("name")
+        except KeyError:
+            raise TypeError("not a name") from None
+    except TypeError as error:
+        return error
+
+
+def in_a_circle() -> BaseException:
+    """Two exceptions that cause each other."""
+    first, second = ValueError("first"), ValueError("second")
+    first.__cause__, second.__cause__ = second, first
+    return first
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        pytest.param(ValueError("plain"), "ValueError: plain", id="alone"),
+        pytest.param(
+            wrapped(),
+            "RuntimeError: import failed; caused by ValueError: no row; caused by OSError: disk full",
+            id="from",
+        ),
+        pytest.param(
+            while_handling(), "TypeError: not a name; raised while handling KeyError: 'name'", id="while handling"
+        ),
+        pytest.param(hidden(), "TypeError: not a name", id="from None"),
+        pytest.param(
+            ExceptionGroup("two failed", [ValueError("bad row"), OSError("disk full")]),
+            "ExceptionGroup: two failed (2 sub-exceptions); first: ValueError: bad row",
+            id="group",
+        ),
+        pytest.param(
+            ExceptionGroup("outer", [ExceptionGroup("inner", [wrapped()])]),
+            "ExceptionGroup: outer (1 sub-exception); first: ExceptionGroup: inner (1 sub-exception); "
+            "first: RuntimeError: import failed; caused by ValueError: no row; caused by OSError: disk full",
+            id="groups and causes",
+        ),
+        pytest.param(in_a_circle(), "ValueError: first; caused by ValueError: second", id="circle"),
+    ],
+)
+def test_the_text_goes_on_to_the_first_of_a_group_and_along_the_causes(error: BaseException, text: str) -> None:
+    """What a table and an event show says why, not only that it failed."""
+    assert error_text(error) == text
+
+
+def test_a_traceback_has_causes_and_members_and_no_frames_of_duly() -> None:
+    """As Python would print it, but for the frames that tell a reader nothing."""
+    error = raised(ExceptionGroup("two failed", [wrapped(), raised(OSError("disk full"))]))
+    text = traceback_text(error)
+    assert text == "".join(traceback.format_exception(error)).rstrip("\n")
+    for part in ('raise OSError("disk full")', "direct cause", "RuntimeError: import failed", "| OSError: disk full"):
+        assert part in text
+
+
+def test_of_a_long_traceback_the_end_is_kept() -> None:
+    """The innermost frames and the message stand there; whole lines, at most 8 KiB, whatever is in them."""
+
+    def deeper(left: int) -> None:
+        if left:
+            deeper(left - 1)
+        raise ValueError("ä" * 100 + "\0\udc80 the end")
+
+    with pytest.raises(ValueError, match="the end") as caught:
+        deeper(900)
+    text = traceback_text(caught.value)
+    assert text.endswith("\\0\\udc80 the end")
+    assert len(text.encode()) <= TRACEBACK_BYTES_MAX
+    long = traceback_text(ValueError("\n".join(f"line {number} ä" for number in range(5_000))))
+    assert TRACEBACK_BYTES_MAX - 100 < len(long.encode()) <= TRACEBACK_BYTES_MAX
+    assert long.splitlines()[0] == "…"
+    assert long.splitlines()[1].startswith("line ")
+    assert long.endswith("line 4999 ä")
+
+
+def test_an_exception_that_cannot_be_put_into_words_has_its_class() -> None:
+    """SPEC 3.11: a callback that raises anything has failed, and its end is recorded."""
+    assert "UnspeakableError" in error_text(UnspeakableError())
+    assert "UnspeakableError" in traceback_text(UnspeakableError())
