@@ -112,3 +112,11 @@ def test_the_default_of_history_is_that_of_stores() -> None:
     from duly.stores.port import DEFAULT_HISTORY
 
     assert inspect.signature(duly.Scheduler).parameters["history"].default == DEFAULT_HISTORY
+
+
+def test_names_of_the_package_and_the_text_of_a_scheduler_are_for_people() -> None:
+    """`dir(duly)` has the public names, and no module that happened to be loaded; a scheduler names its store."""
+    import duly
+
+    assert {name for name in dir(duly) if not name.startswith("__")} == set(duly.__all__)
+    assert repr(duly.Scheduler(":memory:")) == "<duly.Scheduler on SqliteStore(':memory:'), not running>"

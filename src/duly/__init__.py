@@ -120,4 +120,5 @@ def __getattr__(name: str) -> ModuleType:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    """The public names, and those that every module has; modules that were loaded meanwhile are left out."""
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})

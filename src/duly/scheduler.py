@@ -55,6 +55,10 @@ class Scheduler:
         )
         self._lifecycle = lifecycle_on(system_host(clock), store, options)
 
+    def __repr__(self) -> str:
+        state = "not running" if self._lifecycle.engine is None else "running"
+        return f"<duly.Scheduler on {self._lifecycle.setup.store!r}, {state}>"
+
     async def initialize(self, registrations: Sequence[Sequence[Any]]) -> None:
         """Put the declared tasks in force, in one transaction; if this raises, nothing has changed.
 

@@ -211,7 +211,7 @@ def test_moments_are_read_as_people_write_them(text: str, expected: str) -> None
     assert parse_moment(text, ZoneInfo("Europe/Berlin"), at).isoformat() == expected
 
 
-@pytest.mark.parametrize("text", ["", "soon", "25:00", "2024-13-01", "3", "-2h", "2h ago", "99999999d"])
+@pytest.mark.parametrize("text", ["", "soon", "25:00", "2024-13-01", "3", "--2h", "2h later", "99999999d"])
 def test_what_is_no_moment_is_refused(text: str) -> None:
     """With a ValueError, which the command line turns into one message."""
     with pytest.raises(ValueError):
@@ -262,3 +262,19 @@ def test_help_is_whole_and_speaks_of_values_in_words(path: tuple[str, ...], comm
         shown = option.make_metavar(context)
         assert isinstance(option.type, click.Choice) or re.fullmatch("[A-Z]+([=/|.][A-Z.]+)*", shown), shown
         assert not shown.startswith(("INTEGER", "TEXT", "FLOAT", "FILENAME"))
+
+
+@pytest.mark.parametrize("text", ["90m", "-90m", "90m ago", "1h30m ago"])
+def test_a_duration_means_that_long_ago_however_it_is_written(text: str) -> None:
+    """`--since -90m` is what some tools want."""
+    at = instant_of(datetime(2024, 5, 1, 12, tzinfo=UTC))
+    assert parse_moment(text, UTC, at) == datetime(2024, 5, 1, 10, 30, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(("text", "reason"), [("yesterday", ", now"), ("2024-13-01", "(month must be in 1..12")])
+def test_what_is_not_a_moment_gets_a_reason_without_the_words_of_python(text: str, reason: str) -> None:
+    """What is wrong with a number is said, that a text is not in ISO format is not."""
+    with pytest.raises(ValueError, match="is not a moment such as") as caught:
+        parse_moment(text, UTC, instant_of(datetime(2024, 5, 1, tzinfo=UTC)))
+    assert reason in str(caught.value)
+    assert "isoformat" not in str(caught.value)

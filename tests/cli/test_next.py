@@ -75,6 +75,8 @@ def test_a_target_task_by_task_and_merged(tmp_path: Path) -> None:
     ]
     shown = duly("next", target, "-n", "2", "--from", "2024-05-01", "--merged", folder=tmp_path).out
     assert [line.split()[-1] for line in shown.splitlines()[1:]] == ["a", "b"]
+    far = duly("next", target, "-n", "2", "--from", "2127-05-01T01:30", "--merged", folder=tmp_path).out.splitlines()
+    assert len({line.rindex("  ") for line in far[1:]}) == 1  # names stand below each other
 
 
 @pytest.mark.parametrize(

@@ -199,3 +199,14 @@ def test_every_kind_of_error_inside_is_shown(source: str, message: str, folder: 
     found = failure("tasks.py")
     assert message in found.message
     assert "tasks.py" in found.excerpt
+
+
+def test_a_message_of_several_lines_keeps_its_type_and_its_first_line(folder: Path) -> None:
+    """Libraries write whole instructions into an exception; the last line alone means nothing."""
+    (folder / "tasks.py").write_text(r'raise RuntimeError("\nFirst, set FOO.\n\n    $ export FOO=1\n")')
+    ended = duly("plan", "tasks.py", "--store", "state.db", folder=folder)
+    assert (ended.code, ended.out) == (3, "")
+    assert "error: tasks.py cannot be imported: RuntimeError: First, set FOO.\n" in ended.err
+    assert "    $ export FOO=1" in ended.err
+    (folder / "tasks.py").write_text("raise RuntimeError")
+    assert "cannot be imported: RuntimeError\n" in duly("check", "tasks.py", folder=folder).err

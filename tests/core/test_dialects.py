@@ -243,3 +243,12 @@ def test_a_text_is_translated_up_to_a_thousand_characters() -> None:
     text = "*/30 " + "0," * 400 + "1 * * *"
     for blanks, translated in ((1000 - len(text), True), (1001 - len(text), False)):
         assert (translate(text + " " * blanks) is not None) is translated
+
+
+def test_a_rate_of_eventbridge_is_recognised() -> None:
+    """It has no equivalent, as `@every` has none."""
+    translation = translate("rate(5 minutes)")
+    assert translation is not None
+    assert translation.posix is None
+    assert "EventBridge" in translation.obstacles[0].text
+    assert translate("rate(often)") is None

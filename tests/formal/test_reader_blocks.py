@@ -190,8 +190,8 @@ def test_the_ends_of_the_calendar_are_fine_in_a_block(index: int, moment: int) -
 
 @pytest.mark.parametrize("index", [0, START, END, WAKE, len(TRACE) - 1])
 @pytest.mark.parametrize(("by", "why"), [
-    (1, "1 are missing, or come later"),
-    (5, "5 are missing, or come later"),
+    (1, "1 event is missing, or comes later"),
+    (5, "5 events are missing, or come later"),
     (-1, "a line was moved, repeated, or belongs to another trace"),
     (-70, "a line was moved, repeated, or belongs to another trace"),
 ])  # fmt: skip

@@ -318,3 +318,16 @@ def test_every_documented_reason_is_expected_in_a_test() -> None:
     assert len(documented) > 20
     tests = Path(__file__).read_text(encoding="utf-8")
     assert [each for each in sorted(documented) if f'"{each}"' not in tests] == []
+
+
+def test_without_a_history_the_explanation_says_that_none_is_kept() -> None:
+    """With `--history 0` nothing ever reaches back."""
+    now = at("2024-06-01T00:00")
+    assert "no history is kept (--history 0)" in texts(ask("2024-05-02T02:30", history_complete_since=now))
+    assert "no longer reaches back" in texts(ask("2024-05-02T02:30", history_complete_since=Instant(now - 1)))
+
+
+def test_a_minute_during_a_run_that_goes_on_is_said_to_start_when_it_ends() -> None:
+    """Asked while the run is under way."""
+    answer = ask("2024-05-03T02:30", [UNDER_WAY])
+    assert "the run of 2024-05-02 02:30 is still running; what falls due meanwhile starts when it ends" in texts(answer)

@@ -20,6 +20,7 @@ def local(text: str) -> Instant:
     [
         (0, "0 ms"), (0.0124, "12 ms"), (0.9999, "1 s"), (3.25, "3.2 s"), (59.96, "1 min"), (61, "1 min 1 s"),
         (3600, "1 h"), (3661, "1 h 1 min"), (90_000, "1 d 1 h"), (-5, "-5 s"),
+        (86_400 * 1000, "1000 d"), (86_400 * 1100, "3 y 5 d"), (86_400 * 365 * 7_000, "7,000 y"),
     ],
 )  # fmt: skip
 def test_lengths_of_time_are_short(seconds: float, shown: str) -> None:

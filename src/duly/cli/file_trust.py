@@ -20,7 +20,9 @@ def reason_for_distrust(path: str | Path) -> str | None:
         return None
     if found.st_uid not in (os.geteuid(), _ROOT):
         return f"is owned by another user (uid {found.st_uid})"
-    if found.st_mode & stat.S_IWOTH:
+    # In a folder with the sticky bit, such as /tmp, everybody may add files, and only owners replace theirs.
+    sticky_folder = stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX
+    if found.st_mode & stat.S_IWOTH and not sticky_folder:
         return f"can be changed by every user (mode {stat.S_IMODE(found.st_mode):04o})"
     return None
 

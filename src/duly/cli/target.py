@@ -322,13 +322,23 @@ def _kind(value: object) -> str:
 
 
 def _fail_with_traceback(target: Target, what: str, error: BaseException) -> NoReturn:
-    reason = "".join(traceback.format_exception_only(error)).strip().rsplit("\n", 1)[-1]
-    failure = TargetFailure(f"{target.text} {what}: {reason}", None, Exit.TARGET, shortened_traceback(error))
+    excerpt, whole = shortened_traceback(error), "".join(traceback.format_exception_only(error)).strip()
+    if isinstance(error, SyntaxError):
+        reason = whole.rsplit("\n", 1)[-1]  # the lines before it are in the excerpt
+    elif (reason := _in_one_line(whole)) != whole:
+        excerpt = f"{excerpt}\n{whole}"
+    failure = TargetFailure(f"{target.text} {what}: {reason}", None, Exit.TARGET, excerpt)
     names = {frame.filename for frame in traceback.extract_tb(error.__traceback__)}
     names |= {error.filename} if isinstance(error, SyntaxError) and error.filename else set()
     root = (target.file.parent if target.file is not None else Path.cwd()).resolve()
     failure.files = frozenset(path for name in names if (path := Path(name).resolve()).is_relative_to(root))
     raise failure from error
+
+
+def _in_one_line(whole: str) -> str:
+    """The type of an exception, and the first line of its text that says something."""
+    first, *others = [line.strip() for line in whole.splitlines() if line.strip()]
+    return f"{first} {others[0]}" if first.endswith(":") and others else first
 
 
 def shortened_traceback(error: BaseException) -> str:

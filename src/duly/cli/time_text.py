@@ -71,6 +71,8 @@ def parse_moment(text: str, zone: tzinfo, at: Instant) -> datetime:
     """
     text = text.strip()
     here = as_datetime(at, zone)
+    if _DURATION.fullmatch(back := text.removesuffix(" ago").removeprefix("-")):
+        text = back
     if text == "now":
         return here
     if re.fullmatch(r"\d{1,2}:\d{2}(:\d{2})?", text):
@@ -85,7 +87,9 @@ def parse_moment(text: str, zone: tzinfo, at: Instant) -> datetime:
             return datetime.combine(date.fromisoformat(text), time(), zone)
         when = datetime.fromisoformat(text)
     except ValueError as cause:
-        raise ValueError(f"{text!r} is not a moment such as {MOMENT_FORMS} ({cause})") from None
+        # What is wrong with a number helps, as in 2024-13-01; that a text is not in ISO format says nothing more.
+        why = "" if "isoformat" in str(cause) else f" ({cause})"
+        raise ValueError(f"{text!r} is not a moment such as {MOMENT_FORMS}{why}") from None
     return when.replace(tzinfo=zone) if when.tzinfo is None else when.astimezone(zone)
 
 

@@ -67,6 +67,10 @@ def translate(text: str) -> Translation | None:
         return None
     if words[0][0].startswith("@"):
         return _translate_macro(text, words)
+    if re.fullmatch(r"rate\(\d+[ \t]+\w+\)", text.strip(" \t"), re.IGNORECASE):
+        begin = words[0][1]
+        reason = "rate(…), as in EventBridge, counts from the creation of a rule, cron counts by the wall clock"
+        return Translation(text, None, (), (Remark("expression", begin, len(text.rstrip(" \t")), reason),))
     layout = _layout([word for word, _ in words])
     if layout is None:
         return None

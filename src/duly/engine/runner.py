@@ -4,7 +4,7 @@ import asyncio
 import inspect
 from collections import deque
 from collections.abc import Awaitable, Sequence
-from datetime import UTC, tzinfo
+from datetime import UTC, timedelta, tzinfo
 from itertools import chain, repeat
 from types import FrameType
 from typing import TYPE_CHECKING, Final
@@ -296,7 +296,7 @@ class Runner:
             if isinstance(error, asyncio.CancelledError) and self._gate.tearing_down:
                 return False
             if run.timed_out and not isinstance(error, KeyboardInterrupt):
-                late = TimeoutError(f"run_timeout of {self._timeout} passed")
+                late = TimeoutError(outlasted(self._timeout))
                 late.__cause__ = None if isinstance(error, asyncio.CancelledError) else error
                 error = late
             run.error = error
@@ -385,6 +385,11 @@ class Runner:
 
     executing: Final = frozenset({_run_on_loop.__code__, _run_in_thread.__code__})
     """The functions inside which a callback is executed on the event loop; the run is their local `run`."""
+
+
+def outlasted(limit: timedelta | None) -> str:
+    """What is recorded of a run that took longer than `run_timeout`."""
+    return f"the run took longer than run_timeout, {limit.total_seconds() if limit else 0:g} s"
 
 
 def stamp(now: int, grounds: Grounds) -> Instant:

@@ -220,7 +220,9 @@ class TraceReader:
                 gap = f"event {found} follows event {expected - 1}"
                 why = "a line was moved, repeated, or belongs to another trace"
                 if found > expected:
-                    why = f"{found - expected} are missing, or come later"
+                    missing = found - expected
+                    why = "1 event is missing, or comes" if missing == 1 else f"{missing} events are missing, or come"
+                    why += " later"
                 raise TraceError("reordered", line + index, f"{gap}: {why}")
 
     # --- the other lines ---------------------------------------------------------------------------------------------

@@ -285,9 +285,12 @@ class _Question:
             if run.started_at >= self.begins:
                 continue
             if run.outcome == "running" or (run.ended_at is not None and run.ended_at > self.begins):
-                until = "and still is" if run.ended_at is None else f"until {self.at(run.ended_at)}"
-                text = f"the run of {self.at(run.started_at)} was under way, {until}"
-                reasons.append(Reason("stillRunning", f"{text}; what falls due meanwhile is owed", self._facts(run)))
+                text = f"the run of {self.at(run.started_at)} "
+                if run.ended_at is None:
+                    text += "is still running; what falls due meanwhile starts when it ends"
+                else:
+                    text += f"was under way until {self.at(run.ended_at)}; what falls due meanwhile is owed"
+                reasons.append(Reason("stillRunning", text, self._facts(run)))
         previous = self.evidence.run_before(self.begins)
         if previous is not None and previous.outcome == "failure" and previous.ended_at is not None:
             retry = self.evidence.retry_after(previous)
@@ -471,6 +474,8 @@ class _Question:
         if complete is None or complete <= self.begins:
             return None
         text = f"history no longer reaches back to this minute: it is complete since {self.at(complete)}"
+        if complete == self.evidence.now:
+            text = "no run that has ended is on record: no history is kept (--history 0)"
         return Reason("historyTrimmed", text, {"completeSince": self._local(complete)})
 
     # --- moments -----------------------------------------------------------------------------------------------------

@@ -2,9 +2,13 @@
 
 from collections.abc import Sequence
 from datetime import timedelta, tzinfo
+from typing import Final
 
 from duly.core.moments import MICROSECONDS, Instant, as_datetime
 from duly.text import plain
+
+_DAYS_SHOWN_MAX: Final = 3 * 365
+"""Longer times are shown in years of 365 days."""
 
 
 def iso(instant: Instant | int, zone: tzinfo) -> str:
@@ -27,7 +31,7 @@ def clock_time(instant: Instant | int, zone: tzinfo, at: Instant | int) -> str:
 
 
 def stretch(seconds: float) -> str:
-    """A length of time for people, in at most two units: `12 ms`, `3.2 s`, `4 min 10 s`, `3 h 20 min`, `12 d 4 h`."""
+    """A length of time for people, in at most two units: `12 ms`, `3.2 s`, `4 min 10 s`, `12 d 4 h`, `3 y 10 d`."""
     if seconds < 0:
         return "-" + stretch(-seconds)
     if seconds < 0.9995:
@@ -35,6 +39,9 @@ def stretch(seconds: float) -> str:
     if seconds < 59.95:
         return f"{seconds:.1f} s".replace(".0 s", " s")
     whole = round(seconds)
+    if (days := whole // 86400) >= _DAYS_SHOWN_MAX:
+        years, rest = divmod(days, 365)
+        return f"{years:,} y" + (f" {rest} d" if rest else "")
     for size, name, lower_size, lower_name in ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
         if whole >= size:
             rest = whole % size // lower_size

@@ -135,7 +135,12 @@ class _Text:
         """One list of the starts of all tasks."""
         yield styled(f"{counted(len(tasks), 'task')}, {self._circumstances}", "dim") + "\n"
         starts = calendar.merged(((task or "", expression) for task, expression in tasks), count)
-        lines = [(instant_of(each.at), 1, f"{self._start(each.at)}  {plain(each.task)}") for each in starts]
+        shown = [self._start(each.at) for each in starts]
+        width = max(map(len, shown), default=0)
+        lines = [
+            (instant_of(each.at), 1, f"{start:<{width}}  {plain(each.task)}")
+            for each, start in zip(starts, shown, strict=True)
+        ]
         last = lines[-1][0] if lines else Instant(0)
         lines += [
             (instant_of(leap.at), 0, f"{styled(leap_in_words(leap), 'yellow')} ({plain(task)})")

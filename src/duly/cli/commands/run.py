@@ -122,7 +122,7 @@ def run(
       duly run --once backup tasks.py
     """
     if run_timeout is not None and run_timeout <= timedelta(0):
-        raise click.BadParameter("must be longer than zero", param_hint="--run-timeout")
+        raise click.BadParameter("must be greater than zero", param_hint="--run-timeout")
     if tz is not None:
         set_host_zone(tz)
     options: dict[str, Any] = {

@@ -70,7 +70,7 @@ def status(store: Path, watch: bool, interval: timedelta, limit: int, as_json: b
         if as_json or not console().is_terminal:
             fail("--watch needs a terminal, and no --json", "leave it out, and call `duly status` repeatedly")
         if interval <= timedelta(0):
-            raise click.BadParameter("must be longer than zero", param_hint="--interval")
+            raise click.BadParameter("must be greater than zero", param_hint="--interval")
         return signals.run(_watch(store, interval, limit))
     if as_json:
         return _code(_print_document(store))

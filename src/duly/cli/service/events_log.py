@@ -137,7 +137,9 @@ class EventsLog:
 
     def _json_line(self, level: int, name: str, fields: Mapping[str, Any]) -> str:
         head = {"time": self._now().isoformat(), "level": _LEVELS.get(level, "info"), "event": name}
-        return json.dumps({**head, **fields}, default=str)
+        # A duration in milliseconds has more digits than any clock.
+        rounded = {key: round(value, 3) if isinstance(value, float) else value for key, value in fields.items()}
+        return json.dumps({**head, **rounded}, default=str)
 
     @property
     def _out(self) -> TextIO:

@@ -16,6 +16,7 @@ from duly.core.moments import as_datetime
 from duly.core.registration import Callback, Registration, RunsOn
 from duly.engine.failure import error_text
 from duly.engine.host import system_host
+from duly.engine.runner import outlasted
 from duly.insight.words import names
 from duly.run_context import CurrentRun, entered
 from duly.text import meant, plain
@@ -65,7 +66,7 @@ async def _error_of(registration: Registration, limit: timedelta | None, clock: 
     try:
         await asyncio.wait([work, *limits], return_when=asyncio.FIRST_COMPLETED)
         if not work.done():
-            return TimeoutError(f"run_timeout of {limit} passed")
+            return TimeoutError(outlasted(limit))
         if work.cancelled():
             return asyncio.CancelledError("the callback was cancelled")
         return work.exception()
