@@ -36,6 +36,7 @@ async def standby(
     """
     standing_by = Standby(scheduler, registrations, look_every=look_every)
     waiting = asyncio.create_task(standing_by.run(), name="duly-standby")
+    waiting.add_done_callback(standing_by.end)  # also if it is cancelled before its first step
     try:
         yield standing_by
     finally:
@@ -96,9 +97,13 @@ class Standby:
             self.failure = error
             outbox.emit(StandbyFailed(type(error).__name__, str(error)))
         finally:
-            self._over.set()
+            self.end()
             if self._announced and self.failure is None:
                 outbox.emit(StandbyEnded(self.holding))
+
+    def end(self, _: object = None) -> None:
+        """The wait is over, whatever came of it: `held()` returns or raises."""
+        self._over.set()
 
     async def _take_over(self) -> None:
         lifecycle, clock = self._lifecycle, self._lifecycle.setup.clock

@@ -219,6 +219,16 @@ async def test_a_standby_that_is_left_while_it_waits_says_so_and_leaves_the_hold
         assert told(computer, TaskRunStarted)
 
 
+async def test_a_standby_that_is_left_before_its_first_look_says_so_too() -> None:
+    """Nothing of it has run by then."""
+    async with host() as computer:
+        async with duly.standby(computer.scheduler(), DECLARED) as standby:
+            pass
+        with pytest.raises(RuntimeError, match="left before the store was free"):
+            await asyncio.wait_for(standby.held(), 30)
+        assert computer.events == []
+
+
 async def test_registrations_can_be_replaced_while_it_waits() -> None:
     """What counts is what they are when the store is free."""
     async with host() as computer:
