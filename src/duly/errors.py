@@ -355,7 +355,7 @@ class StoreVersionError(StoreError):
         super().__init__(
             f"Store {store} has schema version {found}, this duly reads up to {supported}",
             store=store,
-            hint="upgrade duly, or use a store of its own for this version",
+            hint="upgrade duly, or give this version a store of its own",
             found=found,
             supported=supported,
         )

@@ -192,7 +192,7 @@ class SimulatedHost:
         """Let time pass until the wall clock shows `when`."""
         microseconds = instant_of(self._moment(when)) - self._clock.wall
         if microseconds < 0:
-            raise ValueError(f"{when} is in the past of {self.now}; time passes forward, set_clock() moves it back")
+            raise ValueError(f"{when} is before {self.now}: time only passes forward; set_clock() sets the clock back")
         await self._let_pass(microseconds)
 
     async def jump(self, **duration: float) -> None:
@@ -279,7 +279,9 @@ class SimulatedHost:
     async def _pass(self, microseconds: int) -> None:
         self._require_inside()
         if self._passing:
-            raise RuntimeError("time is passing already, for one at a time; work that takes time awaits host.sleep()")
+            raise RuntimeError(
+                "time is passing already: one advance() at a time; inside a callback, await host.sleep()"
+            )
         self._passing = True
         try:
             goal = self._clock.passed + microseconds
@@ -312,7 +314,7 @@ class SimulatedHost:
             idle = idle + 1 if self._clock.signs_of_life == before else 0
             if idle >= _IDLE_ROUNDS:
                 return self._complain()
-        raise RuntimeError("the host does not settle: something runs on and on without any time passing")
+        raise RuntimeError("the host does not settle: something keeps running without waiting for time to pass")
 
     def _any_run_awake(self) -> bool:
         """Whether a run may have something to do now; a run that goes on may, unless it is known to sleep."""

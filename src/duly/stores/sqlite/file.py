@@ -40,7 +40,7 @@ def check_place(path: str) -> None:
         raise StoreError(
             f"The folder {folder} is not writable",
             store=path,
-            hint="SQLite keeps its journal and duly its lock beside the store",
+            hint="make it writable: SQLite keeps its journal, and duly its lock, beside the store",
         )
     if found and not os.access(path, os.R_OK | os.W_OK):
         raise StoreError(f"{path} is not readable and writable", store=path, hint="check its owner and mode")

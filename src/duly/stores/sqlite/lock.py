@@ -220,7 +220,7 @@ def read_holder(store: str) -> Holder:
         raise StoreError(
             f"The lock file {path} cannot be read: {cause.strerror}",
             store=store,
-            hint="only its lock tells whether a scheduler holds the store: check its owner and mode",
+            hint="only this file shows whether a scheduler holds the store: check its owner and mode",
             cause=cause,
         ) from cause
 

@@ -216,6 +216,6 @@ def check_harmless(connection: sqlite3.Connection, path: str) -> None:
         raise StoreError(
             f"{path} holds a {kind} that duly did not make",
             store=path,
-            hint="somebody changed the file: restore a backup, or remove what was added",
+            hint="another program changed the file: restore a backup, or remove what was added",
             found=str(found[1]),
         )

@@ -342,14 +342,14 @@ class SqliteStore:
             raise StoreError(
                 f"Another scheduler used {self.path} after its lock file was removed",
                 store=self.path,
-                hint="stop this one, which gives up; what it ran counts as interrupted there",
+                hint="stop this scheduler; the runs that it had under way count as interrupted",
             )
         main, wal = written_files(self.path)
         if main != self._files[0]:
             raise StoreError(
                 f"Store {self.path} was {'removed' if main is None else 'replaced'} while in use",
                 store=self.path,
-                hint="put the file back; or stop, which gives up, and start with what is there",
+                hint="put the file back; or stop this scheduler, and start again with the file that is there",
             )
         if wal != self._files[1]:
             self._begin_new_wal()
@@ -360,9 +360,9 @@ class SqliteStore:
         refused, _, _ = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         if refused:
             raise StoreError(
-                f"The WAL of store {self.path} was removed, and somebody reads it",
+                f"The WAL of store {self.path} was removed, and another program is reading the store",
                 store=self.path,
-                hint="let nothing remove files beside the store",
+                hint="find out what removes files beside the store, and stop it",
             )
         connection, self._connection = self._connection, None
         connection.close()

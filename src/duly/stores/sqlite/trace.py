@@ -45,7 +45,7 @@ class _End(NamedTuple):
             segment, last, digest = str(found[0]).split()
             return cls(int(segment), int(last), digest)
         except ValueError:
-            return cls(0, 0, "")  # somebody changed it: no segment ends like this
+            return cls(0, 0, "")  # it was changed: no segment ends like this
 
     def write(self, connection: sqlite3.Connection) -> None:
         """In the transaction of what it ends with."""
@@ -229,7 +229,7 @@ _HINT: Final = "restore a backup; a trace begins anew once a scheduler without o
 
 
 def _lines(connection: sqlite3.Connection, first: int, end: int | None) -> Iterator[bytes]:
-    # As bytes: what somebody changed need not be text, and is to be refused for what it is.
+    # As bytes: a changed value need not be text, and is refused for what it is.
     upper = "" if end is None else f" AND seq < {int(end)}"
     rows = f"SELECT CAST(line AS BLOB) FROM trace WHERE seq >= ?{upper} ORDER BY seq"
     for (line,) in connection.execute(rows, (first,)):
