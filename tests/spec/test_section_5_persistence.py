@@ -296,19 +296,53 @@ async def test_an_orphaned_task_is_removed_and_new_when_it_is_declared_again(
     assert work.starts("again") == ["12:11:00"]  # nothing of what the old one had been owed
 
 
-async def test_a_task_that_is_orphaned_and_declared_again_in_one_minute_does_not_run_that_minute_twice(
+async def test_a_task_that_is_orphaned_and_declared_again_in_one_minute_does_not_serve_it_again(
     host: SimulatedHost, work: Workload
 ) -> None:
-    """SPEC 5.1: it is new, but a minute that an earlier declaration of the name has served is not served again."""
+    """SPEC 5.1: it is new, but a minute that any earlier declaration of the name has served is not served again."""
     scheduler = host.scheduler()
-    await scheduler.initialize([work.task("a", "0 12 * * *")])
+    await scheduler.initialize([work.task("a", MINUTELY)])
+    await host.advance(seconds=1)
+    for cron in ("0 12 * * *", MINUTELY):  # the first of them never starts
+        await scheduler.initialize([])
+        await scheduler.initialize([work.task("a", cron)])
+        await host.advance(seconds=1)
+    assert work.starts("a") == ["12:00:30"]
+    await host.advance_to("2024-01-01T12:01")
+    assert work.starts("a") == ["12:00:30", "12:01:00"]
+
+
+async def test_a_task_that_never_started_leaves_nothing_behind_that_counts_as_served(
+    host: SimulatedHost, work: Workload
+) -> None:
+    """SPEC 5.1: `served_through` stays if a start has made it; the minute before `knownSince` is not one."""
+    scheduler = host.scheduler()
+    await scheduler.initialize([work.task("a", NEVER_TODAY)])
+    await host.advance(seconds=1)
+    await host.set_clock("2024-01-01T11:30:10")
+    await host.advance(seconds=60)
+    await scheduler.initialize([work.task("a", MINUTELY)])
+    await host.advance_to("2024-01-01T11:33")
+    assert work.starts("a") == ["11:31:10", "11:32:00", "11:33:00"]
+
+
+@pytest.mark.parametrize("history", [0, 1_000])
+async def test_what_a_removed_name_has_served_is_kept_for_a_day(
+    host: SimulatedHost, work: Workload, store: Path, history: int
+) -> None:
+    """SPEC 5.1: whatever `history` is, and across restarts."""
+    scheduler = host.scheduler(history=history)
+    await scheduler.initialize([work.task("a", MINUTELY)])
     await host.advance(seconds=1)
     await scheduler.initialize([])
-    await scheduler.initialize([work.task("a", "0 12 * * *")])
+    await scheduler.stop()
+    await host.set_clock("2024-01-02T12:00")
+    scheduler = host.scheduler(history=history)
+    await scheduler.initialize([])
+    assert query(store, "SELECT name FROM marks") == [("a",)]
     await host.advance(seconds=1)
-    assert work.starts("a") == ["12:00:30"]
-    await host.advance(days=1)
-    assert work.starts("a") == ["12:00:30", "12:00:00"]
+    await scheduler.initialize([work.task("other", NEVER_TODAY)])
+    assert query(store, "SELECT name FROM marks") == []
 
 
 async def test_orphaning_says_when_the_task_last_ran_who_wrote_it_and_what_it_drops(
