@@ -93,7 +93,7 @@ class Standby:
             await self._take_over()
             self._succeeded = True
         except Exception as error:
-            # Nobody may be awaiting held(), and the block may be left only after days.
+            # Perhaps no task awaits held(), and the block may be left only after days.
             self.failure = error
             outbox.emit(StandbyFailed(type(error).__name__, str(error)))
         finally:

@@ -68,7 +68,7 @@ class Run:
     error: BaseException | None = None
     outer: RunInContext | None = None
     """The run, of another scheduler, inside which this one's scheduler was started."""
-    _description: CurrentRun | None = None  # None: nobody has asked for it
+    _description: CurrentRun | None = None  # None: it has not been asked for
 
     def __init__(
         self,

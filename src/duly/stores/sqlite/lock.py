@@ -1,7 +1,7 @@
 """One running holder for a store, known by name: an advisory lock on a file beside it.
 
 The kernel releases the lock when the holder dies, however it dies, so a dead holder's store is free and a reused
-process number does no harm. The file is never removed: a lock on a removed file would hold nobody off.
+process number does no harm. The file is never removed: a lock on a removed file would keep no other scheduler away.
 """
 
 import contextlib
@@ -39,7 +39,7 @@ _PATIENCE_ROUNDS = 50
 _held: "weakref.WeakSet[LockFile]" = weakref.WeakSet()
 _changing = threading.RLock()
 """Held while a descriptor is opened, used by another thread than its own, or closed: its number may be a stranger's
-afterwards. A fork waits for it as well, for a child could not give back a lock that nobody has noted down yet."""
+afterwards. A fork waits for it as well, because a child could not give back a lock that is not recorded yet."""
 
 
 class LockFile:
@@ -178,7 +178,7 @@ def _lock(descriptor: int) -> None:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return
         except BlockingIOError:
-            # Refused as well if somebody holds it; shared only if all others just look.
+            # Refused as well if a scheduler holds it; shared only with processes that just look.
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
             fcntl.flock(descriptor, fcntl.LOCK_UN)
     raise BlockingIOError

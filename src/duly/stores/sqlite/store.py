@@ -100,7 +100,7 @@ class SqliteStore:
         self._lock = None if self.in_memory else LockFile(self.path)
         self._connection: sqlite3.Connection | None = None
         self._files: tuple[Identity | None, ...] = ()  # the files that the connection writes to
-        self._version: Any = None  # changes when somebody else writes
+        self._version: Any = None  # changes when another process writes
         self._found = Found.NOTHING
         self._found_version = 0
         self._stage = Stage.LOADED
@@ -194,11 +194,11 @@ class SqliteStore:
             try:
                 self._found_version = self._recognise()
             except StoreError:
-                if not self._lock.path.exists():  # otherwise it tells whether somebody makes the file just now
+                if not self._lock.path.exists():  # otherwise it shows whether another process is creating the file
                     raise
             self._lock.acquire(as_datetime(at, UTC))
             try:
-                # Once more, now that nobody else can create it in between.
+                # Once more, now that no other process can create it in between.
                 self._found_version = self._recognise()
                 return self._load()
             except BaseException:
@@ -208,7 +208,7 @@ class SqliteStore:
     def _open_memory(self) -> Persisted:
         if self._connection is None:
             self._connection = self._connect(":memory:")
-            # It outlives a stop, so nobody closes it but the end of this object.
+            # It outlives a stop, so only the end of this object closes it.
             weakref.finalize(self, self._connection.close)
         (application_id,) = self._connection.execute("PRAGMA application_id").fetchone()
         self._found = Found.STORE if application_id == schema.APPLICATION_ID else Found.NOTHING

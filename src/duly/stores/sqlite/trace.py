@@ -91,7 +91,7 @@ class Tracing:
         ).fetchone()
         end = _End.read(connection)
         last = connection.execute("SELECT max(seq) FROM trace").fetchone()[0]
-        # Numbers that were given once are not given again, even if somebody deleted the rows.
+        # Numbers that were given once are not given again, even if the rows were deleted.
         seq = max(first, 1 + (last or 0), 1 + (end.last if end else 0))
         hashed = None if end is None else self._taken_up(connection, end, segment, first)
         while chunk:  # a first initialize() has as many rows as there are tasks
