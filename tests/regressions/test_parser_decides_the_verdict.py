@@ -90,3 +90,11 @@ def test_an_object_has_each_name_once() -> None:
     assert "not JSON" in refused(HEADER.replace(b'"first":1', b'"first":NaN'))
     assert "not JSON" in refused(HEADER.replace(b'"s"', b'"\\ud800"'))
     assert "contains NUL" in refused(HEADER.replace(b'"s"', b'"\\u0000"'))
+
+
+def test_a_hostile_line_is_refused_in_time() -> None:
+    """A hundred thousand names, the last of them twice; a text with NUL beside arrays a thousand deep."""
+    names = ",".join(f'"{number}":0' for number in range(100_000))
+    assert "it has '7' twice" in refused(f'{{"trace":"duly",{names},"7":0}}\n'.encode())
+    deep = b'["\\u0000",' + b"[" * 1_000 + b"]" * 1_000 + b"]\n"
+    assert refused(HEADER + deep)

@@ -11,6 +11,7 @@ anything is wrong, its lines are looked at one by one.
 import hashlib
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import product
 from typing import Any, Final, NamedTuple, Protocol, get_type_hints
@@ -39,8 +40,8 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """An object of JSON whose names are all different. Raises ValueError."""
     found = dict(pairs)
     if len(found) != len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(f"it has {next(name for name in names if names.count(name) > 1)!r} twice")
+        twice = next(name for name, times in Counter(name for name, _ in pairs).items() if times > 1)
+        raise ValueError(f"it has {twice[:40]!r} twice")
     return found
 
 
@@ -232,7 +233,7 @@ class TraceReader:
             self.line += 1
             value = self._parse(line)
             if len(line) > TEXT_CHARACTERS_MAX and isinstance(value, list):
-                _check_one(value, self.line)  # by and by: a text may be too long
+                _check_one(value, self.line)  # the fast check of starts and ends does not look at lengths
             if isinstance(value, dict):
                 if "trace" in value:
                     yield self._begin(value)
@@ -254,6 +255,7 @@ class TraceReader:
         try:
             # There are few objects, headers and seals, and orjson takes the last of two values with the same name.
             value = standard_loads(line) if is_object else _loads(line)
+            has_nul = b"\\u0000" in line and _contains_nul(value)
         except (ValueError, RecursionError) as fault:
             if self.line == 1 and (kind := _foreign(line)) is not None:
                 raise self._broken("malformed", f"the file is {kind[0]}, not a trace", hint=kind[1]) from fault
@@ -261,7 +263,7 @@ class TraceReader:
                 hint = "the end of the trace is missing; judge it up to the line before by removing this one"
                 raise self._broken("truncated", "the line is cut", hint=hint) from fault
             raise self._broken("malformed", f"the line is not JSON: {fault}") from fault
-        if b"\\u0000" in line and _contains_nul(value):
+        if has_nul:
             raise self._broken("malformed", "a text contains NUL, which no name has (SPEC 1.4)")
         return value
 

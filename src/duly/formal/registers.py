@@ -354,12 +354,9 @@ class RegisterSnapshot:
         if version > 1:
             return bool(value == self.as_json())
         # Version 1 kept no removed tasks, and had another rule for what a declaration that never started has served.
-        found, kept = (
-            RegisterSnapshot.from_json(value, version),
-            (row for row in self.tasks if row.declared or row.run is not None),
-        )
-        scheduler = {**self.scheduler, "boot_seq": 0}
-        return found.scheduler == scheduler and set(map(_in_version_1, found.tasks)) == set(map(_in_version_1, kept))
+        found = RegisterSnapshot.from_json(value, version)
+        kept = {_in_version_1(row) for row in self.tasks if row.declared or row.run is not None}
+        return found.scheduler == {**self.scheduler, "boot_seq": 0} and kept == set(map(_in_version_1, found.tasks))
 
     @classmethod
     def from_json(cls, value: Any, version: int = VERSION) -> "RegisterSnapshot":
@@ -424,7 +421,10 @@ def removed_row(name: str, served: Instant) -> TaskRow:
 
 
 def _in_version_1(row: TaskRow) -> TaskRow:
-    return row._replace(served_before=None, served_through=0 if row.unstarted else row.served_through)
+    """What versions 1 and 2 have in common: all but what was served by a declaration that is gone or never started."""
+    if row.unstarted or not row.declared:
+        return row._replace(unstarted=True, served_through=0, served_before=None)
+    return row._replace(served_before=None)
 
 
 def row_of(task: TaskRegisters) -> TaskRow:
