@@ -1,23 +1,8 @@
 """Where the output of a command goes, in which form, and the exit code.
 
 Results go to standard output: for people as text, coloured only on a terminal and never when NO_COLOR is set, or with
-`--json` as one JSON document. A failure is one message on standard error, and one of these codes:
-
-| code | name        | means                                                                                     |
-|------|-------------|-------------------------------------------------------------------------------------------|
-| 0    | OK          | done; healthy; valid                                                                      |
-| 1    | NO          | the answer is no: unhealthy, an invalid expression, a violated property, a refused change |
-| 2    | USAGE       | wrong usage; or `plan --check` found something that would be lost                         |
-| 3    | TARGET      | TARGET cannot be loaded, or a registration in it is wrong                                 |
-| 4    | STORE       | the store is missing, unreadable, foreign, damaged, of a newer version, or cannot be used |
-| 5    | LOCKED      | another scheduler holds the store                                                         |
-| 6    | ABANDONED   | `run` got a second signal to stop: running callbacks were abandoned, as interrupted runs   |
-| 7    | TRACE       | there is no trace to judge, or it is not whole: malformed, cut, edited, reordered, mixed   |
-| 8    | ZONE        | the host's time zone cannot be determined                                                 |
-| 70   | DEFECT      | a defect of duly itself; the traceback shows where                                        |
-| 74   | OUTPUT      | standard output cannot be written, for example because the disk is full                   |
-| 130  | INTERRUPTED | Ctrl-C, in any command but `run`, where it means a graceful stop                          |
-| 141  | READER_GONE | the reader of standard output has closed it, as `head` does when it has enough            |
+`--json` as one JSON document. A failure is one message on standard error, and an exit code.
+docs/reference/exit-codes.md says what each code means, command by command; a test compares it with the commands.
 """
 
 import contextlib
@@ -62,7 +47,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Exit(IntEnum):
-    """The exit codes, as the table above explains them."""
+    """The exit codes; docs/reference/exit-codes.md explains them."""
 
     OK = 0
     NO = 1
