@@ -4,7 +4,6 @@ import contextlib
 import io
 import os
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from typing import Final, TextIO
 
@@ -83,12 +82,11 @@ def _number_of(stream: TextIO) -> int | None:
 
 
 class _Lines(io.RawIOBase):
-    """Hands on what is written to it, line by line."""
+    """Hands on what is written to it, line by line; the buffer above it lets one thread write at a time."""
 
     def __init__(self, take: Callable[[str], object]) -> None:
         self._take = take
         self._pending = b""
-        self._lock = threading.Lock()  # threads print, too
 
     def writable(self) -> bool:
         return True
@@ -98,10 +96,9 @@ class _Lines(io.RawIOBase):
 
     def write(self, data: object) -> int:
         given = bytes(memoryview(data))  # type: ignore[arg-type]
-        with self._lock:
-            *lines, self._pending = (self._pending + given).split(b"\n")
-            if len(self._pending) > _LONGEST_LINE:
-                lines, self._pending = [*lines, self._pending], b""
+        *lines, self._pending = (self._pending + given).split(b"\n")
+        if len(self._pending) > _LONGEST_LINE:
+            lines, self._pending = [*lines, self._pending], b""
         for line in lines:
             self._take(line.decode("utf-8", "backslashreplace").removesuffix("\r"))
         return len(given)
