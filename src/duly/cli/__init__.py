@@ -9,6 +9,7 @@ output       where output goes, in which form, and the exit codes
 tables       tables that stay readable on a narrow terminal
 progress     a progress bar, on a terminal
 caret        a text, and a caret under the place of an error
+quoting      an expression that came as several arguments, because it was not quoted
 completion   what a shell completes: tasks, zones, files
 time_text    times, durations and zones, as people write them
 target       TARGET: from `module:attribute` or a file to checked registrations

@@ -65,6 +65,40 @@ class CronCheck:
         return self.error.hint if self.error is not None else None
 
 
+@dataclass(frozen=True, slots=True)
+class TaskWarning:
+    """What the expression of a task does that many would not expect."""
+
+    task: str
+    expression: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class TargetCheck:
+    """A target whose registrations are all valid."""
+
+    target: str
+    tasks: int
+    expressions: int
+    """How many different ones there are."""
+
+    warnings: Sequence[TaskWarning]
+
+
+def examine_tasks(target: str, tasks: Sequence[tuple[str, CronExpression]]) -> TargetCheck:
+    """Look at the expressions of a target, each once, for what may surprise; it is named with its first task."""
+    first: dict[CronExpression, str] = {}
+    for name, expression in tasks:
+        first.setdefault(expression, name)
+    warnings = [
+        TaskWarning(name, expression.text, warning)
+        for expression, name in first.items()
+        for warning in examine(expression.text).warnings
+    ]
+    return TargetCheck(target, len(tasks), len(first), warnings)
+
+
 def examine(text: str) -> CronCheck:
     """Read a text; if that fails, find the place, the reason, and the POSIX cron that means the same."""
     try:

@@ -1,7 +1,5 @@
 """`duly check`: whether texts are POSIX cron, what they say, and what to write instead."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC
 from typing import Final
 
@@ -13,7 +11,7 @@ from duly.cli.completion import complete_target
 from duly.cli.output import Exit, json_option, print_json, say
 from duly.cli.quoting import refuse_unquoted
 from duly.cli.target import TARGET_HELP, load_now, looks_like_target
-from duly.insight.cron_check import CronCheck, examine
+from duly.insight.cron_check import CronCheck, TargetCheck, examine, examine_tasks
 from duly.insight.cron_words import shortened
 from duly.insight.json_form import json_form
 from duly.insight.words import counted
@@ -56,36 +54,8 @@ def check(arguments: tuple[str, ...], as_json: bool) -> int:
     return Exit.OK if valid else Exit.NO
 
 
-@dataclass(frozen=True, slots=True)
-class TaskWarning:
-    """What may surprise about the expression of a task."""
-
-    task: str
-    expression: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class TargetCheck:
-    """A target whose registrations are all valid; others end the command."""
-
-    target: str
-    tasks: int
-    expressions: int
-    """How many different ones there are."""
-
-    warnings: Sequence[TaskWarning]
-
-
 def _check_target(text: str) -> TargetCheck:
-    registrations = load_now(text).registrations
-    first = {each.expression: each.name for each in reversed(registrations)}
-    warnings = [
-        TaskWarning(name, expression.text, warning)
-        for expression, name in reversed(first.items())
-        for warning in examine(expression.text).warnings
-    ]
-    return TargetCheck(text, len(registrations), len(first), warnings)
+    return examine_tasks(text, [(each.name, each.expression) for each in load_now(text).registrations])
 
 
 def _show_target(checked: TargetCheck) -> None:
