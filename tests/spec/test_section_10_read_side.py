@@ -56,7 +56,8 @@ def test_history_shows_the_report_of_each_run(command: str) -> None:
     arguments, document = shown("history", command)
 
     def question(view: View) -> dict[str, Any]:
-        runs = [json_form(each, BERLIN) for each in insight.runs_of(view, RunFilter(), None)]
+        found = insight.runs_of(view, RunFilter(), None, tracebacks="--verbose" in arguments)
+        runs = [json_form(each, BERLIN) for each in found]
         return {**json_form(insight.history_of(view, RunFilter()), BERLIN), "runs": runs}
 
     assert reader(arguments[2], document).read(question) == without_head(document)
