@@ -58,6 +58,19 @@ async def test_a_poll_counts_what_it_asked_and_what_it_started(host: SimulatedHo
     assert (polls[-1].tasks_evaluated, polls[-1].tasks_executed) == (3, 2)
 
 
+async def test_polling_begins_with_the_first_task_and_stops_with_the_last(host: SimulatedHost) -> None:
+    """000 Scheduler Lifecycle: an empty list has nothing to poll for; each change is announced once."""
+    scheduler = host.scheduler()
+    found = []
+    for tasks in ([], [registration("a", "0 0 1 1 *")], [registration("b", "0 0 1 1 *")], []):
+        await scheduler.initialize(tasks)
+        await host.advance(minutes=2)
+        found.append([event.name for event in host.events if event.name.startswith("Polling")])
+    started, stopped = "PollingStarted", "PollingStopped"
+    assert found == [[], [started], [started], [started, stopped]]
+    await scheduler.stop()
+
+
 async def test_an_end_that_lay_ahead_is_dealt_with_once(host: SimulatedHost, store: Path) -> None:
     """SPEC 2.5: the step back is in the trace once, and not again with each poll."""
     scheduler = host.scheduler(trace=True)
