@@ -263,7 +263,7 @@ def _show() -> int:
     total: Counter[str] = Counter()
     for each in records.every():
         if each.judged is None:
-            print(f"{each.module:34} not judged since its counts are kept; {each.reasons} reasons")
+            print(f"{each.module:34} no counts yet; {each.reasons} reasons")
             continue
         still = "" if each.is_current else "  (an earlier source)"
         row = {"mutants": each.judged.mutants, "judged": each.judged.judged, "killed": each.judged.killed}
