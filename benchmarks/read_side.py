@@ -163,6 +163,7 @@ def commands(folder: Path, size: Size) -> list[Command]:
         Command(both, ["status", "--store", tasks], 2),
         Command(f"{size.tasks:,} tasks of one expression, all owed", ["status", "--store", alike], 2),
         Command(both, ["history", "task-7", "--store", tasks, "--limit", "5"], 1),
+        Command(both, ["history", "task-1*", "--store", tasks, "--limit", "5"], 3),
         Command(f"10 tasks, {size.runs:,} runs", ["history", "task-7", "--store", runs, "--limit", "5"], 1),
         Command(both, ["explain", "task-7", "--at", "2h", "--store", tasks], 1),
         Command(f"10 tasks, {size.runs:,} runs", ["explain", "task-7", "--at", "2h", "--store", runs], 1),
