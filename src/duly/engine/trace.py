@@ -19,6 +19,7 @@ from duly.engine import announce
 from duly.engine.setup import Setup
 from duly.errors import DulyError, HostZoneError
 from duly.formal.trace import (
+    CRON_CHARACTERS_MAX,
     IE,
     IS,
     LOOP,
@@ -174,13 +175,16 @@ def _check_texts(resolution: Resolution) -> None:
     gone = (each.task for each in resolution.orphaned)
     arrived = (each.new for each in resolution.overridden)
     for task in chain(resolution.added, arrived, gone, resolution.preserved.tasks):
-        if len(task.name) > TEXT_CHARACTERS_MAX or len(task.expression.text) > TEXT_CHARACTERS_MAX:
-            longest = max(len(task.name), len(task.expression.text))
-            raise DulyError(
-                f"A text in a trace has at most {TEXT_CHARACTERS_MAX:,} characters, and one of task "
-                f"{task.name[:40]!r} has {longest:,}",
-                hint="give the task a shorter name or expression, or keep no trace and run no monitor",
-            )
+        for what, text, most in (
+            ("name", task.name, TEXT_CHARACTERS_MAX),
+            ("cron expression", task.expression.text, CRON_CHARACTERS_MAX),
+        ):
+            if len(text) > most:
+                raise DulyError(
+                    f"A {what} in a trace has at most {most:,} characters, that of task {task.name[:40]!r} "
+                    f"has {len(text):,}",
+                    hint=f"give the task a shorter {what}, or keep no trace and run no monitor",
+                )
 
 
 def registers_of(

@@ -16,7 +16,7 @@ from typing import Final
 from zoneinfo import ZoneInfo
 
 from duly.core.moments import MICROSECONDS, Instant
-from duly.formal.trace import TEXT_CHARACTERS_MAX
+from duly.formal.trace import CRON_CHARACTERS_MAX
 
 MINUTE: Final = 60 * MICROSECONDS
 NEVER: Final = Instant(1 << 62)
@@ -168,8 +168,10 @@ def parse(text: str) -> tuple[list[int], list[int], set[int], set[int], set[int]
 
     Raises ValueError.
     """
-    if len(text) > TEXT_CHARACTERS_MAX:
-        raise ValueError(f"a cron expression has {len(text):,} characters, a text at most {TEXT_CHARACTERS_MAX:,}")
+    if len(text) > CRON_CHARACTERS_MAX:
+        raise ValueError(
+            f"a cron expression has {len(text):,} characters, one in a trace at most {CRON_CHARACTERS_MAX:,}"
+        )
     fields = re.split(r"[ \t]+", text.strip(" \t"), maxsplit=5)
     if len(fields) != 5:
         raise ValueError(f"cron expression {text[:80]!r} does not have 5 fields")

@@ -23,6 +23,7 @@ from duly.formal.registers import RegisterSnapshot
 from duly.formal.trace import (
     CAUSES,
     CHANGES,
+    CRON_CHARACTERS_MAX,
     LETTERS,
     MODES,
     PLACES,
@@ -86,7 +87,7 @@ else:
     _loads = orjson.loads
 
 BLOCK_BYTES: Final = 1 << 14  # what fits into the processor's caches, parsed
-EVENT_BYTES_MAX: Final = 1 << 20
+EVENT_BYTES_MAX: Final = 1 << 21
 """No event has a longer line; headers do, because they hold the registers of every task."""
 
 _FIRST_INSTANT: Final = -62_135_596_800 * MICROSECONDS  # the year 1
@@ -384,13 +385,18 @@ def _wrong_type(letters: str, row: Row) -> str:
     return f"{_FIELDS[letters][position]} of {letters} is {_JSON_NAMES[type(row[position])]}, not {types}"
 
 
+def _check_lengths(fields: dict[str, Any], line: int) -> None:
+    for name, value in fields.items():
+        most = CRON_CHARACTERS_MAX if name == "cron" else TEXT_CHARACTERS_MAX
+        if isinstance(value, str) and len(value) > most:
+            raise TraceError("malformed", line, f"{name} has {len(value):,} characters, and may have {most:,}")
+
+
 def _check_values(letters: str, fields: dict[str, Any], line: int) -> None:
     for name in ("at", "known_since", "old"):
         if not _FIRST_INSTANT <= fields.get(name, 0) <= LAST_INSTANT:
             raise TraceError("malformed", line, f"{name} {fields[name]} is not a microsecond of the calendar")
-    for name in (each for each, value in fields.items() if isinstance(value, str) and len(value) > TEXT_CHARACTERS_MAX):
-        reason = f"{name} has {len(fields[name]):,} characters, a text at most {TEXT_CHARACTERS_MAX:,}"
-        raise TraceError("malformed", line, reason)
+    _check_lengths(fields, line)
     for name, known in _VALUES.items():
         if name in fields and fields[name] not in known:
             raise TraceError("malformed", line, f"{name} {fields[name][:20]!r} is none of {', '.join(known)}")

@@ -52,8 +52,11 @@ LOOP, THREAD = PLACES = ("loop", "thread")
 RESTART, WAIT = MODES = ("restart", "wait")
 CAUSES: Final = ("cron", "retry", "interrupted")
 
-TEXT_CHARACTERS_MAX: Final = 1 << 16
-"""No text of an event is longer: a cron expression of megabytes would take seconds to read."""
+TEXT_CHARACTERS_MAX: Final = 1 << 17
+"""No text of an event is longer, so that a line can be read in little memory."""
+
+CRON_CHARACTERS_MAX: Final = 1 << 16
+"""No cron expression is longer: one of megabytes would take seconds to read."""
 
 UNNUMBERED: Final = 0
 """`seq` of an event that is not written yet."""
