@@ -208,7 +208,7 @@ def test_numbers_go_on_over_blocks() -> None:
     for cut in (2, 81, 82, 100):
         fault, line, reason = refused(b"".join(LINES[:cut]), b"".join(LINES[cut + 1 :]))
         assert (fault, line) == ("reordered", cut + 1)
-        assert f"event {cut + 1} follows event {cut - 1}: 1 are missing" in reason
+        assert f"event {cut + 1} follows event {cut - 1}: 1 event is missing" in reason
 
 
 # --- blocks that only look like lines of events -----------------------------------------------------------------------

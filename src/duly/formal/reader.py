@@ -165,7 +165,8 @@ class TraceReader:
         """
         if not (block.endswith(b"]\n") and block.count(b"]\n") == lines):
             return None
-        if len(block) > TEXT_CHARACTERS_MAX or b"\\u0000" in block:
+        # A single byte is found ten times as fast as several, and most traces have no escapes at all.
+        if len(block) > TEXT_CHARACTERS_MAX or (b"\\" in block and b"\\u0000" in block):
             return None  # perhaps a text that is too long, or one with a NUL
         try:
             rows: list[Row] = _loads(b"[" + block[:-1].replace(b"\n", b",\n") + b"]")
@@ -183,13 +184,14 @@ class TraceReader:
 
     def _is_plain(self, rows: list[Row]) -> bool:
         """Whether all rows are right. Starts and ends, which are nearly all of a trace, are checked without a call."""
-        expected = self._expected
+        expected, causes, first, last = self._expected, _CAUSES, _FIRST_INSTANT, LAST_INSTANT
         try:
             for row in rows:
-                if row[0] == "RS":
+                letters = row[0]
+                if letters == "RS":
                     _, seq, at, task, generation, run, cause, slots = row
-                    right = type(slots) is int and slots >= 0 and cause in _CAUSES
-                elif row[0] == "RE":
+                    right = type(slots) is int and slots >= 0 and cause in causes
+                elif letters == "RE":
                     _, seq, at, task, generation, run, ok = row
                     right = ok is True or ok is False
                 else:
@@ -206,7 +208,7 @@ class TraceReader:
                     and type(task) is str
                     and type(generation) is int
                     and type(run) is int
-                    and _FIRST_INSTANT <= at <= LAST_INSTANT
+                    and first <= at <= last
                 ):
                     return False
                 expected += 1
