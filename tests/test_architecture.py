@@ -152,7 +152,7 @@ def layer(module_name: str) -> str:
     match module_name.split("."):
         case ["duly", "errors" | "events"]:
             return "words"
-        case ["duly", "lazy" | "run_context" | "text"]:
+        case ["duly", "lazy" | "log_filter" | "run_context" | "text"]:
             return "leaves"
         case ["duly", "threads" | "clock" as module]:
             return module

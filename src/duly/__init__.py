@@ -12,7 +12,7 @@ insight/    what a store means to people, as values
 simulation/ what if: the real scheduler on a simulated host, with stand-ins for the callbacks
 cli/        for people: the command line
 errors, events, clock       the words all of them share
-run_context the run that the current code belongs to
+run_context the run that the current code belongs to; log_filter: the same for log records
 text        text from outside, made safe to show
 lazy        names of a package that are loaded at their first use
 threads     daemon threads for blocking calls: callbacks, and a store's writer

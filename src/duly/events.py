@@ -9,7 +9,10 @@ compares the page with this module.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    pass
 
 # The numbers of the `logging` module, which this module must not import, because the pure core shares it.
 DEBUG, INFO, WARNING, ERROR = 10, 20, 30, 40
@@ -402,3 +405,12 @@ class PropertyViolated(Event):
 
 
 __all__ = [name for name, value in list(globals().items()) if isinstance(value, type) and issubclass(value, Event)]
+
+
+def __getattr__(name: str) -> Any:
+    """Load `RunFilter` at its first use: it imports `logging`."""
+    if name == "RunFilter":
+        from duly.log_filter import RunFilter
+
+        return RunFilter
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -8,7 +8,7 @@ from duly.core.changes import Batch
 from duly.events import Event, TaskRunCompleted, TaskRunFailed
 from duly.insight.run import run_report
 from duly.stores import Refusal, SqliteReader, SqliteStore
-from duly.stores.port import RunFilter, TraceRow
+from duly.stores.port import RunSelection, TraceRow
 from duly.testing import SimulatedHost
 from duly.threads import Inline
 
@@ -29,7 +29,7 @@ def durations(store: Path, host: SimulatedHost) -> dict[int, float | None]:
     """How long each run took, as history has it."""
     now = int(host.now.timestamp() * 1_000_000)
     reader = SqliteReader(store, lambda: now)
-    reports = reader.read(lambda view: [run_report(record) for record in view.runs(RunFilter())])
+    reports = reader.read(lambda view: [run_report(record) for record in view.runs(RunSelection())])
     return {report.run_id: report.duration_ms for report in reports}
 
 

@@ -13,7 +13,7 @@ import pytest
 from duly import insight, parse_cron
 from duly.core.moments import instant_of
 from duly.insight.json_form import json_form
-from duly.stores import RunFilter, SqliteReader, View
+from duly.stores import RunSelection, SqliteReader, View
 from tests.cli.json_forms import COMMANDS, ZONE, documents, stage
 from tests.cli.program import fingerprint
 from tests.reference import code, rows, sections
@@ -56,9 +56,9 @@ def test_history_shows_the_report_of_each_run(command: str) -> None:
     arguments, document = shown("history", command)
 
     def question(view: View) -> dict[str, Any]:
-        found = insight.runs_of(view, RunFilter(), None, tracebacks="--verbose" in arguments)
+        found = insight.runs_of(view, RunSelection(), None, tracebacks="--verbose" in arguments)
         runs = [json_form(each, BERLIN) for each in found]
-        return {**json_form(insight.history_of(view, RunFilter()), BERLIN), "runs": runs}
+        return {**json_form(insight.history_of(view, RunSelection()), BERLIN), "runs": runs}
 
     assert reader(arguments[2], document).read(question) == without_head(document)
 
@@ -96,7 +96,7 @@ def test_next_shows_the_coming_starts() -> None:
     "question",
     [
         lambda view: insight.Examination(view, BERLIN).health,
-        lambda view: list(insight.runs_of(view, RunFilter(), None)),
+        lambda view: list(insight.runs_of(view, RunSelection(), None)),
         lambda view: insight.explain(view, "backup", datetime(2025, 10, 24, 2, 30, tzinfo=BERLIN)),
         lambda view: insight.plan_for(view, [], zone=BERLIN),
     ],

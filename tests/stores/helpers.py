@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from duly.clock import SystemClock
 from duly.stores import SqliteReader, View
-from duly.stores.port import KnownTask, RunFilter, RunRecord, Snapshot
+from duly.stores.port import KnownTask, RunRecord, RunSelection, Snapshot
 
 T = TypeVar("T")
 
@@ -37,7 +37,7 @@ def contents_of(path: Path | str) -> Contents:
     """All that the commands would show of a store."""
     return read(
         path,
-        lambda view: Contents(view.snapshot(), list(view.tasks()), list(view.runs(RunFilter(), oldest_first=True))),
+        lambda view: Contents(view.snapshot(), list(view.tasks()), list(view.runs(RunSelection(), oldest_first=True))),
     )
 
 

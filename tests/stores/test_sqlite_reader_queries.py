@@ -14,7 +14,7 @@ import pytest
 from duly.core.moments import MICROSECONDS, Instant, instant_of
 from duly.errors import TaskInvalidStructureError, TaskInvalidTypeError
 from duly.stores import SqliteReader, View
-from duly.stores.port import Holder, RunFilter, RunRecord, TaskPhase
+from duly.stores.port import Holder, RunRecord, RunSelection, TaskPhase
 from duly.stores.sqlite.lock import LockFile
 from duly.stores.sqlite.reader import SqliteView
 from tests.stores.helpers import change
@@ -139,7 +139,7 @@ def history(tmp_path: Path) -> Path:
 
 
 def everything(path: Path) -> list[RunRecord]:
-    return asked(path).read(lambda view: list(view.runs(RunFilter(), oldest_first=True)))
+    return asked(path).read(lambda view: list(view.runs(RunSelection(), oldest_first=True)))
 
 
 def test_runs_are_those_of_history_and_those_under_way_once(history: Path) -> None:
@@ -148,7 +148,7 @@ def test_runs_are_those_of_history_and_those_under_way_once(history: Path) -> No
     assert sorted(run.run_id for run in runs) == [*range(1, 402)]
     assert runs == sorted(runs, key=lambda run: (run.started_at, run.run_id))
     assert runs[-1].outcome == "interrupted"  # nobody holds the store
-    newest_first = asked(history).read(lambda view: list(view.runs(RunFilter())))
+    newest_first = asked(history).read(lambda view: list(view.runs(RunSelection())))
     assert newest_first == runs[::-1]
     assert asked(history).read(lambda view: view.history_begins()) == runs[0].started_at
 
@@ -156,21 +156,21 @@ def test_runs_are_those_of_history_and_those_under_way_once(history: Path) -> No
 @pytest.mark.parametrize(
     "which",
     [
-        RunFilter(task="a"),
-        RunFilter(task="gone"),
-        RunFilter(task="b", outcomes=("interrupted",)),
-        RunFilter(outcomes=("failure", "interrupted")),
-        RunFilter(since=Instant(AT - 700 * SECOND), until=Instant(AT - 650 * SECOND)),
-        RunFilter(task="c", since=Instant(AT - 800 * SECOND), outcomes=("success",)),
-        RunFilter(task="nothing of that name"),
-        RunFilter(names=("a", "gone", "nothing of that name")),
-        RunFilter(patterns=("[bc]", "go*")),
-        RunFilter(names=("e",), patterns=("?",), outcomes=("failure",)),
-        RunFilter(patterns=("nothing*",)),
+        RunSelection(task="a"),
+        RunSelection(task="gone"),
+        RunSelection(task="b", outcomes=("interrupted",)),
+        RunSelection(outcomes=("failure", "interrupted")),
+        RunSelection(since=Instant(AT - 700 * SECOND), until=Instant(AT - 650 * SECOND)),
+        RunSelection(task="c", since=Instant(AT - 800 * SECOND), outcomes=("success",)),
+        RunSelection(task="nothing of that name"),
+        RunSelection(names=("a", "gone", "nothing of that name")),
+        RunSelection(patterns=("[bc]", "go*")),
+        RunSelection(names=("e",), patterns=("?",), outcomes=("failure",)),
+        RunSelection(patterns=("nothing*",)),
     ],
     ids=str,
 )
-def test_filters_and_limits_are_those_of_the_list(history: Path, which: RunFilter) -> None:
+def test_filters_and_limits_are_those_of_the_list(history: Path, which: RunSelection) -> None:
     """What is asked for in SQL is what one would pick out of all runs."""
     picked = [
         run
@@ -294,9 +294,9 @@ def test_work_follows_the_limit_and_not_the_number_of_tasks(
 @pytest.mark.parametrize(
     "question",
     [
-        lambda view: list(view.runs(RunFilter(task="task-000007"), limit=5)),
-        lambda view: view.count_runs(RunFilter(task="task-000007")),
-        lambda view: list(view.runs(RunFilter(), limit=5)),
+        lambda view: list(view.runs(RunSelection(task="task-000007"), limit=5)),
+        lambda view: view.count_runs(RunSelection(task="task-000007")),
+        lambda view: list(view.runs(RunSelection(), limit=5)),
         lambda view: list(view.cohorts(AT)),
         lambda view: view.names(prefix="task-0000", limit=5),
     ],

@@ -10,7 +10,7 @@ from duly.core.cron import CronExpression, parse_cron
 from duly.core.due import next_due
 from duly.core.moments import Delay, Instant, Minute, after, begin, minute_of
 from duly.core.task import effective
-from duly.stores.port import Declaration, RunFilter, RunRecord, Snapshot, View
+from duly.stores.port import Declaration, RunRecord, RunSelection, Snapshot, View
 
 OCCURRENCES_COUNTED_MAX: Final = 10_000
 """More occurrences than this are not counted one by one."""
@@ -117,8 +117,8 @@ def evidence_of(view: View, task: str, around: Instant, zone: tzinfo) -> Evidenc
     snapshot = view.snapshot()
     in_force = view.task(task)
     state = None if in_force is None else in_force.stored.state
-    earlier = view.runs(RunFilter(task, until=around), limit=_RUNS_AROUND, tracebacks=True)
-    later = view.runs(RunFilter(task, since=around), limit=_RUNS_AROUND, oldest_first=True, tracebacks=True)
+    earlier = view.runs(RunSelection(task, until=around), limit=_RUNS_AROUND, tracebacks=True)
+    later = view.runs(RunSelection(task, since=around), limit=_RUNS_AROUND, oldest_first=True, tracebacks=True)
     return Evidence(
         task=task,
         zone=zone,

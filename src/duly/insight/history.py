@@ -6,7 +6,7 @@ from typing import Final
 
 from duly.core.moments import Instant
 from duly.insight.run import RunReport, run_report
-from duly.stores.port import RunFilter, TaskRuns, View
+from duly.stores.port import RunSelection, TaskRuns, View
 
 TASKS_COMPARED: Final = 10
 DURATIONS_COMPARED: Final = 60
@@ -35,19 +35,19 @@ class Comparison:
     compared: Sequence[TaskRuns]
 
 
-def history_of(view: View, which: RunFilter) -> History:
+def history_of(view: View, which: RunSelection) -> History:
     """The history of a store, as far as a filter lets it through."""
     snapshot = view.snapshot()
     return History(snapshot.store, snapshot.at, view.history_begins(), view.count_runs(which))
 
 
-def runs_of(view: View, which: RunFilter, limit: int | None, *, tracebacks: bool = False) -> Iterator[RunReport]:
+def runs_of(view: View, which: RunSelection, limit: int | None, *, tracebacks: bool = False) -> Iterator[RunReport]:
     """The latest runs that a filter lets through, the latest last; without a limit all of them."""
     if limit is None:
         return map(run_report, view.runs(which, oldest_first=True, tracebacks=tracebacks))
     return map(run_report, reversed(list(view.runs(which, limit=limit, tracebacks=tracebacks))))
 
 
-def compare(view: View, which: RunFilter) -> Comparison:
+def compare(view: View, which: RunSelection) -> Comparison:
     """How long the runs took, task by task."""
     return Comparison(*view.runs_by_task(which, limit=TASKS_COMPARED, latest=DURATIONS_COMPARED))

@@ -9,16 +9,26 @@ from typing import TYPE_CHECKING
 from duly import lazy
 
 if TYPE_CHECKING:
-    from duly.stores.port import Persisted, Reader, Refusal, Replacement, RunFilter, Store, View
+    from duly.stores.port import Persisted, Reader, Refusal, Replacement, RunSelection, Store, View
     from duly.stores.sqlite import SqliteReader, SqliteStore
 
-__all__ = ["Persisted", "Reader", "Refusal", "Replacement", "RunFilter", "SqliteReader", "SqliteStore", "Store", "View"]
+__all__ = [
+    "Persisted",
+    "Reader",
+    "Refusal",
+    "Replacement",
+    "RunSelection",
+    "SqliteReader",
+    "SqliteStore",
+    "Store",
+    "View",
+]
 
 # An application with a store of its own does not load SQLite.
 __getattr__, __dir__ = lazy.attributes(
     __name__,
     {
-        "port": ("Persisted", "Reader", "Refusal", "Replacement", "RunFilter", "Store", "View"),
+        "port": ("Persisted", "Reader", "Refusal", "Replacement", "RunSelection", "Store", "View"),
         "sqlite": ("SqliteReader", "SqliteStore"),
     },
 )

@@ -317,7 +317,7 @@ class Declaration(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class RunFilter:
+class RunSelection:
     """Which runs are asked for; the default is all of them."""
 
     task: str | None = None
@@ -441,7 +441,7 @@ class View(Protocol):
         ...
 
     def runs(
-        self, which: RunFilter, *, limit: int | None = None, oldest_first: bool = False, tracebacks: bool = False
+        self, which: RunSelection, *, limit: int | None = None, oldest_first: bool = False, tracebacks: bool = False
     ) -> Iterator[RunRecord]:
         """Runs, ended or under way, in the order of their starts, the latest first unless `oldest_first`.
 
@@ -449,11 +449,11 @@ class View(Protocol):
         """
         ...
 
-    def count_runs(self, which: RunFilter) -> int:
+    def count_runs(self, which: RunSelection) -> int:
         """How many runs there are."""
         ...
 
-    def runs_by_task(self, which: RunFilter, *, limit: int, latest: int) -> tuple[int, Sequence[TaskRuns]]:
+    def runs_by_task(self, which: RunSelection, *, limit: int, latest: int) -> tuple[int, Sequence[TaskRuns]]:
         """How many tasks have such runs, and a summary of the runs of the first `limit` tasks, by their earliest start.
 
         `latest` bounds the number of durations in each summary.

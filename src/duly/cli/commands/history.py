@@ -22,7 +22,7 @@ from duly.insight.run import RunReport
 from duly.insight.words import between, clock_time, names, stretch
 from duly.insight.zone import zone_in_use
 from duly.stores import View
-from duly.stores.port import RunFilter, TaskRuns
+from duly.stores.port import RunSelection, TaskRuns
 from duly.text import plain
 
 OUTCOMES: Final = ("success", "failure", "interrupted", "running")
@@ -84,7 +84,7 @@ def history(
       duly history 'sync-*' report --store state.db
       duly history --store state.db --outcome failure --limit 0
     """
-    asked = _Asked(tasks, RunFilter(None, since, until, outcomes))
+    asked = _Asked(tasks, RunSelection(None, since, until, outcomes))
     if as_json:
         _print_document(store, asked, limit or None, tracebacks=verbose)
     elif verbose:
@@ -99,9 +99,9 @@ class _Asked:
     """What was asked for: names or patterns of tasks, and which of their runs."""
 
     tasks: tuple[str, ...]
-    which: RunFilter
+    which: RunSelection
 
-    def in_view(self, view: View) -> RunFilter:
+    def in_view(self, view: View) -> RunSelection:
         """The filter for a store; raises if a name or pattern fits none of its tasks."""
         exact, patterns = list[str](), list[str]()
         for task in dict.fromkeys(self.tasks):
@@ -140,8 +140,8 @@ def _show(store: Path, asked: _Asked, limit: int | None) -> None:
 
 
 def _look(
-    view: View, which: RunFilter, limit: int | None
-) -> tuple[RunFilter, tzinfo, History, Sequence[RunReport] | LongTable, Comparison]:
+    view: View, which: RunSelection, limit: int | None
+) -> tuple[RunSelection, tzinfo, History, Sequence[RunReport] | LongTable, Comparison]:
     zone = _zone_of(view)
     history = history_of(view, which)
     runs = runs_of(view, which, limit)

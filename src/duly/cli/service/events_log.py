@@ -49,6 +49,7 @@ class EventsLog:
         self._clock = SystemClock()
         self._terminal = sys.stdout.isatty()
         self._zone = self._clock.zone()
+        self._run_filter = events.RunFilter()
         self._output: TextIO | None = None
         """Standard output, while it is kept for the log."""
         self._new_tasks = 0
@@ -67,7 +68,9 @@ class EventsLog:
             self._output = None
 
     def _printed(self, line: str) -> None:
-        self.record(logging.LogRecord("stdout", logging.INFO, "", 0, line, (), None))
+        record = logging.LogRecord("stdout", logging.INFO, "", 0, line, (), None)
+        self._run_filter.filter(record)
+        self.record(record)
 
     # --- the scheduler's events --------------------------------------------------------------------------------------
 
@@ -114,17 +117,21 @@ class EventsLog:
             os.write(self._out.fileno(), line.encode() + b"\n")
 
     def record(self, record: logging.LogRecord) -> None:
-        """Log what the application logs."""
+        """Log what the application logs; a record that a `RunFilter` has seen names its run."""
+        task, run_id = getattr(record, "duly_task", None), getattr(record, "duly_run_id", None)
         shown = traceback.format_exception(record.exc_info[1]) if record.exc_info and record.exc_info[1] else []
         if self.json:
-            fields = {"logger": record.name, "message": record.getMessage()}
+            fields: dict[str, Any] = {"logger": record.name, "message": record.getMessage()}
+            if task is not None:
+                fields |= {"taskName": task, "runId": run_id}
             if shown:
                 fields["traceback"] = "".join(shown)
             self._write_json(record.levelno, "LogRecord", fields)
             return
         label, style = record.levelname.lower(), _STYLES.get(record.levelno, "")
-        text = f"{plain(record.name)}: {plain(record.getMessage(), lines=True)}"
-        self._write_line(record.levelno, Line(label, style, "", text), "".join(shown).rstrip())
+        source = plain(record.name) if task is None else f"run {run_id}, {plain(record.name)}"
+        text = f"{source}: {plain(record.getMessage(), lines=True)}"
+        self._write_line(record.levelno, Line(label, style, task or "", text), "".join(shown).rstrip())
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
@@ -187,6 +194,7 @@ class ApplicationLog(logging.Handler):
     def __init__(self, log: EventsLog) -> None:
         super().__init__()
         self._log = log
+        self.addFilter(events.RunFilter())
 
     def emit(self, record: logging.LogRecord) -> None:
         """Log a record, unless it repeats an event."""

@@ -38,8 +38,8 @@ from duly.stores.port import (
     Holder,
     Interruption,
     KnownTask,
-    RunFilter,
     RunRecord,
+    RunSelection,
     Snapshot,
     StoredTrace,
     TaskPhase,
@@ -502,7 +502,7 @@ class SqliteView:
     # --- runs --------------------------------------------------------------------------------------------------------
 
     def runs(
-        self, which: RunFilter, *, limit: int | None = None, oldest_first: bool = False, tracebacks: bool = False
+        self, which: RunSelection, *, limit: int | None = None, oldest_first: bool = False, tracebacks: bool = False
     ) -> Iterator[RunRecord]:
         """Runs, ended or under way, in the order of their starts."""
         found, bounds = self._found(which)
@@ -521,13 +521,13 @@ class SqliteView:
         )
         return map(RunRecord._make, rows)
 
-    def count_runs(self, which: RunFilter) -> int:
+    def count_runs(self, which: RunSelection) -> int:
         """How many runs there are."""
         found, bounds = self._found(which)
         (count,) = self._connection.execute(f"SELECT count(*) FROM {found}", bounds).fetchone()
         return int(count)
 
-    def runs_by_task(self, which: RunFilter, *, limit: int, latest: int) -> tuple[int, Sequence[TaskRuns]]:
+    def runs_by_task(self, which: RunSelection, *, limit: int, latest: int) -> tuple[int, Sequence[TaskRuns]]:
         """How many tasks have such runs, and what those of the first ones are like."""
         if which.task is not None:
             found = self._runs_of(which.task, which, latest)
@@ -536,7 +536,7 @@ class SqliteView:
         tasks = len(first) if len(first) < limit else self._count_names(which)
         return tasks, [self._runs_of(name, replace(which, task=name, names=(), patterns=()), latest) for name in first]
 
-    def _first_tasks(self, which: RunFilter, limit: int) -> Sequence[str]:
+    def _first_tasks(self, which: RunSelection, limit: int) -> Sequence[str]:
         """The names of those tasks whose runs started first."""
         found, bounds = self._found(which)
         names: dict[str, None] = {}
@@ -555,7 +555,7 @@ class SqliteView:
         row = self._connection.execute("SELECT name FROM tasks WHERE generation = ?", (generation,)).fetchone()
         return _UNKNOWN if row is None else str(row[0])
 
-    def _count_names(self, which: RunFilter) -> int:
+    def _count_names(self, which: RunSelection) -> int:
         found, bounds = self._found(which)
         generations = f"(SELECT DISTINCT generation FROM {found})"
         (retired,) = self._connection.execute(
@@ -566,7 +566,7 @@ class SqliteView:
             counted = f"SELECT count(DISTINCT name) FROM {generations} JOIN tasks USING (generation)"
         return int(self._connection.execute(counted, bounds).fetchone()[0])
 
-    def _runs_of(self, name: str, which: RunFilter, latest: int) -> TaskRuns:
+    def _runs_of(self, name: str, which: RunSelection, latest: int) -> TaskRuns:
         found, bounds = self._found(which)
         runs, ended, failures, interruptions, longest = self._connection.execute(
             "SELECT count(*), count(ended_at), total(outcome = 'failure'), total(outcome = 'interrupted'), "
@@ -587,13 +587,13 @@ class SqliteView:
 
     def history_begins(self) -> Instant | None:
         """The start of the earliest run on record."""
-        found, bounds = self._found(RunFilter())
+        found, bounds = self._found(RunSelection())
         (begins,) = self._connection.execute(f"SELECT min(started_at) FROM {found}", bounds).fetchone()
         return None if begins is None else Instant(begins)
 
     def extent(self) -> HistoryExtent:
         """How much history there is."""
-        found, bounds = self._found(RunFilter())
+        found, bounds = self._found(RunSelection())
         runs, highest = self._connection.execute(f"SELECT count(*), max(run) FROM {found}", bounds).fetchone()
         oldest = self._connection.execute(
             f"SELECT ifnull(ended_at, started_at) FROM {found} WHERE outcome != 'running' "
@@ -609,7 +609,7 @@ class SqliteView:
 
     def last_sign_of_life(self, before: Instant) -> Instant | None:
         """The latest start, end, declaration or arrival that is on record from before an instant."""
-        found, bounds = self._found(RunFilter())
+        found, bounds = self._found(RunSelection())
         sources = (
             (found, ("started_at", "ended_at")),
             ("tasks", ("known_since", "retired_at")),
@@ -622,7 +622,7 @@ class SqliteView:
             latest += [value for value in row if value is not None]
         return Instant(max(latest)) if latest else None
 
-    def _found(self, which: RunFilter) -> tuple[str, dict[str, Any]]:
+    def _found(self, which: RunSelection) -> tuple[str, dict[str, Any]]:
         """Runs that pass a filter, as a table expression, and the values of its parameters."""
         tests = []
         bounds: dict[str, Any] = {}
