@@ -76,7 +76,6 @@ LOOP_GETTERS = {"get_running_loop", "get_event_loop", "new_event_loop"}
 DOORKEEPERS: dict[tuple[str, str], str] = {
     ("clock.py", "time"): "it is the clock: everybody else asks it",
     ("cli/time_text.py", "time"): "it sets the zone of the process, and reads no time",
-    ("cli/streams.py", "threads"): "callbacks print from several threads: a lock keeps their lines whole",
     ("engine/pacing.py", "time"): "it lets others run: it sleeps for no time, or for the shortest there is",
     ("engine/host.py", "chance"): "it draws the identifier of a scheduler; the simulated host counts instead",
     ("engine/watchdog.py", "threads"): "it sees from beside the event loop whether that turns",
