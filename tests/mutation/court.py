@@ -101,7 +101,12 @@ class _Court:
             items = selected(session.items, first)
             swaps = _swaps(mutant, self._sources[mutant.path])
             if swaps and items and time.monotonic() < self._until:
-                yield Trial(mutant, [item.nodeid for item in items], partial(self._judge, swaps, items))
+                yield Trial(
+                    mutant,
+                    [item.nodeid for item in items],
+                    partial(self._judge, swaps, items),
+                    self._judges.seconds_max,
+                )
 
     def _judge(self, swaps: Iterable[Swap], items: Sequence[pytest.Item], announce: Announce) -> int:
         for function, code in swaps:

@@ -60,6 +60,9 @@ ABOUT: Final[dict[str, tuple[str, ...]]] = {
 class Judges(Protocol):
     """The tests that judge mutants."""
 
+    seconds_max: float
+    """How long they may take for one mutant, by the clock."""
+
     def tests_of(self, mutant: Mutant) -> list[str]:
         """The tests of a mutant, in the order in which they are run until one fails."""
         ...
@@ -75,6 +78,8 @@ class Judges(Protocol):
 
 class Coverage:
     """For each line, the tests that run it; quick ones first."""
+
+    seconds_max = 600.0
 
     def __init__(self, judges: Sequence[str], seconds_max: float, folder: Path | None = None) -> None:
         folder = folder or KEPT / "coverage" / digest_of_files([*python_files("src"), *python_files(*judges)])

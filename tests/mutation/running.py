@@ -54,7 +54,7 @@ def judged(
             del left[mutant]
             yield mutant, outcome
         trials = (
-            Trial(mutant, tests, partial(_imported, mutant, sources, tests, judges))
+            Trial(mutant, tests, partial(_imported, mutant, sources, tests, judges), judges.seconds_max)
             for mutant, tests in left.items()
             if time.monotonic() < until
         )

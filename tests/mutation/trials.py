@@ -49,10 +49,16 @@ Announce = Callable[[int], None]
 class Trial:
     """A mutant before its judges: `judge`, called in a process of its own, returns as pytest does."""
 
-    def __init__(self, mutant: Mutant, tests: Sequence[str], judge: Callable[[Announce], int]) -> None:
+    def __init__(
+        self,
+        mutant: Mutant,
+        tests: Sequence[str],
+        judge: Callable[[Announce], int],
+        seconds_max: float = WAITING_SECONDS_MAX,
+    ) -> None:
         self.mutant = mutant
         self._tests = tests
-        self._until = time.monotonic() + WAITING_SECONDS_MAX
+        self._until = time.monotonic() + seconds_max
         self._at = mmap.mmap(-1, 4)  # shared with the child: the number of the present test
         self._child = os.fork()
         if not self._child:
