@@ -213,7 +213,7 @@ def transitions() -> set[tuple[str, str, str]]:
         ends = states_in(hints.pop("return"))
         begins = states_in(next(iter(hints.values()), None))
         if len(ends) == 1:
-            found |= {(begin, name, end) for begin in begins or {"[*]"} for end in ends}
+            found |= {(begin, name, end) for begin in begins or {"[*]"} for end in ends if begin != end}
     return found
 
 

@@ -360,7 +360,7 @@ def _broken() -> list[tuple[str, list[bytes], str]]:
         ("edited", [*whole[:8], whole[8].replace(b"true", b"false"), *whole[9:]], "line 16: the seal's hash differs"),
         ("swapped", [*whole[:6], whole[7], whole[6], *whole[8:]], "line 7: event 7 follows event 5"),
         ("repeated", [*whole[:7], *whole[6:]], "line 8: event 6 follows event 6"),
-        ("left out", [*whole[:6], *whole[7:]], "line 7: event 7 follows event 5: 1 are missing"),
+        ("left out", [*whole[:6], *whole[7:]], "line 7: event 7 follows event 5: 1 event is missing, or comes later"),
         ("mixed", [*whole[:6], other[6], *whole[7:]], "line 16: the seal's hash differs"),
         ("two traces", [*whole, *other], "line 17: the segment does not follow the one before"),
         ("without a header", whole[1:], "line 1: a trace begins with a header"),

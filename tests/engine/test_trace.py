@@ -242,7 +242,7 @@ async def test_a_text_that_no_trace_can_hold_is_refused_before_anything_changes(
     async with SimulatedHost("2024-05-01T12:30", "Europe/Berlin", path) as host:
         scheduler = host.scheduler(trace=True)
         for wrong, most in (
-            (("n" * 140_000, HOURLY, quick, DELAY), "131,072"),
+            (("n" * 2_100_000, HOURLY, quick, DELAY), "2,097,152"),
             (("x", long, quick, DELAY), "65,536"),
         ):
             with pytest.raises(duly.DulyError, match=rf"(?s)at most {most} characters.*keep no trace"):

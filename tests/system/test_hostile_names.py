@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import duly
+from duly.cli.target import looks_like_target
 from duly.formal.checking import check
 from duly.stores.sqlite.trace import export
 from duly.testing import SimulatedHost
@@ -95,7 +96,7 @@ async def test_hostile_names_change_nothing_but_what_the_task_is_called(tmp_path
     assert set(stored_tasks(store)) == set(names)
     assert {name for name, _, _ in history(store)} == set(names)
     tables = {name for (name,) in query(store, "SELECT name FROM sqlite_master WHERE type = 'table'")}
-    assert tables == {"meta", "schedulers", "tasks", "states", "runs", "trace", "segments"}
+    assert tables == {"meta", "schedulers", "tasks", "states", "runs", "marks", "trace", "segments"}
     assert integrity(store) == "ok"
     with closing(sqlite3.connect(f"file:{store}?mode=ro", uri=True, isolation_level=None)) as connection:
         trace = b"".join(export(connection, clean=True))
@@ -153,13 +154,17 @@ async def test_every_command_shows_hostile_names_without_being_moved_by_them(tmp
     await _a_life(Path(store), names)
     target = _target(tmp_path, names)
     day = ["--from", "2025-06-02", "--to", "2025-06-03"]
+    expressions = [name for name in names if not looks_like_target(name)]
     commands = [
         *(["status", "--store", store], ["history", "--store", store], ["verify", store], ["trace", "export", store]),
         *(["explain", "--store", store, "--at", "2025-06-02T12:01", "--", name] for name in names[:3]),
         *(["plan", target, "--store", store], ["next", target], ["next", "--merged", target]),
-        *(["simulate", target, *day], ["simulate", target, *day, "--fail", "*=30%"], ["check", "--", *names]),
+        *(["simulate", target, *day], ["simulate", target, *day, "--fail", "*=30%"], ["check", "--", *expressions]),
     ]
     _shown(tmp_path, commands)
+    for name in set(names) - set(expressions):  # with a colon it may be module:attribute
+        outcome = run_duly("check", "--", name, folder=tmp_path)
+        assert (outcome.code, FORBIDDEN.search(outcome.err)) == (3, None), outcome
     told = run_duly("status", "--json", "--store", store, folder=tmp_path).json
     assert {task["task"] for task in told["tasks"]} == set(names)
     record("hostile, task names", names=len(names), commands=len(commands) + 1)

@@ -87,7 +87,7 @@ else:
     _loads = orjson.loads
 
 BLOCK_BYTES: Final = 1 << 14  # what fits into the processor's caches, parsed
-EVENT_BYTES_MAX: Final = 1 << 21
+EVENT_BYTES_MAX: Final = 1 << 25
 """No event has a longer line; headers do, because they hold the registers of every task."""
 
 _FIRST_INSTANT: Final = -62_135_596_800 * MICROSECONDS  # the year 1

@@ -52,7 +52,7 @@ LOOP, THREAD = PLACES = ("loop", "thread")
 RESTART, WAIT = MODES = ("restart", "wait")
 CAUSES: Final = ("cron", "retry", "interrupted")
 
-TEXT_CHARACTERS_MAX: Final = 1 << 17
+TEXT_CHARACTERS_MAX: Final = 1 << 21
 """No text of an event is longer, so that a line can be read in little memory."""
 
 CRON_CHARACTERS_MAX: Final = 1 << 16
