@@ -80,7 +80,9 @@ class Calls:
 
     def _note(self, frame: FrameType, event: str, argument: Any) -> None:
         if event == "call" and frame.f_code.co_filename.startswith(PACKAGE):
-            self._called.append(frame.f_code)
+            # The watchdog looks in from time to time, whatever occurs.
+            if threading.current_thread().name != "duly-watchdog":
+                self._called.append(frame.f_code)
 
     def begin(self) -> None:
         """Note them from here on."""
