@@ -19,7 +19,7 @@ def note(text):
 
 async def ok():
     run = duly.current_run()
-    note(f"{run.task} {run.cause} {run.attempt} {run.started_at == run.scheduled_time} {run.key.partition(':')[0]}")
+    note(f"{run.task} {run.cause} {run.attempt} {run.started_at == run.scheduled_time} {run.key.partition('/')[0]}")
 
 def blocking():
     note(f"{duly.current_run().task} {threading.current_thread() is threading.main_thread()}")
@@ -99,7 +99,7 @@ def test_a_failure_is_shown_and_exits_with_1(folder: Path, task: str, options: l
     ("arguments", "code", "message"),
     [
         (["--once", "oks", "tasks.py"], 2, "tasks.py has no task 'oks'\nhint: did you mean ok?"),
-        (["--once", "something-else", "tasks.py"], 2, "hint: there are ok, blocking, returns_a_coroutine"),
+        (["--once", "something-else", "tasks.py"], 2, "hint: it has ok, blocking, returns_a_coroutine"),
         (["--once", "ok", "missing.py"], 3, "no such file: missing.py"),
         (["--once", "ok", "tasks.py", "--watch"], 2, "leave out --watch"),
         (["tasks.py"], 2, "Missing option '--store'"),

@@ -12,8 +12,9 @@ from duly.cli.output import Exit, fail
 from duly.cli.service.events_log import ApplicationLog, EventsLog
 from duly.cli.target import Loaded, Target, load
 from duly.clock import Clock, SystemClock
-from duly.core.moments import as_datetime
+from duly.core.moments import Instant, as_datetime
 from duly.core.registration import Callback, Registration, RunsOn
+from duly.core.task import idempotency_key
 from duly.engine.failure import error_text
 from duly.engine.host import system_host
 from duly.engine.runner import outlasted
@@ -31,8 +32,8 @@ async def run_once(target: Target, name: str, limit: timedelta | None, log: Even
     clock = SystemClock()
     now = clock.now()
     started = as_datetime(now, clock.zone())
-    # Nothing repeats this run, so its key has to differ from all others: it is the instant of the start.
-    run = CurrentRun(name, 0, started, started, "manual", 1, f"{name}:manual:{now}")
+    # Nothing repeats this run. No declaration has number 0, so no run of a scheduler has its key.
+    run = CurrentRun(name, 0, started, started, "manual", 1, idempotency_key(name, 0, Instant(now)))
 
     def report(event: events.Event) -> None:
         log.event(event, lambda _: registration.expression)
@@ -54,7 +55,7 @@ def _named(name: str, loaded: Loaded) -> Registration:
     if found is None:
         known = [each.name for each in loaded.registrations]
         close = meant(name, known)
-        hint = f"did you mean {shlex.quote(plain(close))}?" if close else f"there are {names(known)}" if known else None
+        hint = f"did you mean {shlex.quote(plain(close))}?" if close else f"it has {names(known)}" if known else None
         fail(f"{loaded.target.text} has no task {plain(name)!r}", hint)
     return found
 
