@@ -343,11 +343,12 @@ def _as_elsewhere(output: str, folder: Path) -> str:
 
 # --- comparing -------------------------------------------------------------------------------------------------------
 
+_WEEKDAY = r"\b(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)"
 _FORMS = (
     (r"\^C(?=\d)", "^C "),  # the echo of Ctrl-C, right before the time that a line begins with
     (r"[0-9a-f]{32}|[0-9a-f]{64}", "ID"),
-    (r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?([+-]\d\d:\d\d|Z)?", "TIME"),
-    (r"(\b(Mon|Tue|Wed|Thu|Fri|Sat|Sun) |\b\d{4}-\d\d-\d\d )?\b\d\d:\d\d(:\d\d)?\b", "TIME"),
+    (rf"({_WEEKDAY} )?\b\d{{4}}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?([+-]\d\d:\d\d|Z)?", "TIME"),
+    (rf"({_WEEKDAY} |\b\d{{4}}-\d\d-\d\d )?\b\d\d:\d\d(:\d\d)?\b", "TIME"),
     (r"\bnow\b", "TIME"),
     (r"\b\d{4}-\d\d-\d\d\b", "DATE"),
     (r"\(\+0[12]:00\)", "(OFFSET)"),

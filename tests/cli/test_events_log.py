@@ -67,12 +67,13 @@ def test_a_failed_reload_has_the_documented_fields(capsys: pytest.CaptureFixture
 
 
 def test_a_log_record_of_the_application_has_the_documented_fields(capsys: pytest.CaptureFixture[str]) -> None:
-    """LogRecord: with a traceback if there is an exception."""
+    """LogRecord: with a traceback if there is an exception, and with its run if it was made inside of one."""
     log = EventsLog("json", verbose=False)
-    error = ValueError("why")
     place = str(Path(__file__))
-    for exc_info in ((ValueError, error, None), None):
-        log.record(logging.LogRecord("app", logging.INFO, place, 1, "done", (), exc_info))
+    full = logging.LogRecord("app", logging.INFO, place, 1, "done", (), (ValueError, ValueError("why"), None))
+    full.duly_task, full.duly_run_id = "backup", 7
+    log.record(full)
+    log.record(logging.LogRecord("app", logging.INFO, place, 1, "done", (), None))
     _compare("LogRecord", lines_of(capsys))
 
 

@@ -58,6 +58,7 @@ def test_every_command_is_shown_with_its_output(page: str) -> None:
 def test_the_comparison_can_fail() -> None:
     """Times, durations and process numbers may differ, words and other numbers may not."""
     assert form("since 02:25:14, 3.2 s ago") == form("since 13:00, 1 min 4 s ago")
+    assert form("backup at Mon 2026-11-16 23:12: ran") == form("backup at Tue 2026-11-17 00:07: ran")
     assert form("^C04:03:37  duly") == form("^C15:07:42  duly")
     assert agrees("a  b\n…\nz\n", "a  b\nc\nd\nz\n")
     assert agrees("a\nz\n", "a\nb\nz\n", "duly run")
