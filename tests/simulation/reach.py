@@ -32,6 +32,7 @@ _ELSEWHERE: Final = {
     duly.FieldParseError,
     duly.CronCalculationError,
     duly.StoreUnusedError,
+    duly.HostZoneError,  # a simulated host has a zone
     duly.TraceError,
     duly.UnsupportedPlatformError,
 }
