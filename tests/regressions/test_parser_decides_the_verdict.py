@@ -4,16 +4,17 @@ The standard library's json takes a lone surrogate, NaN, integers of any size an
 an object that has one name twice, and NUL in a task's name.
 """
 
+import importlib
 import io
 import json
 
-import orjson
 import pytest
 
 from duly.errors import TraceError
 from duly.formal import reader
 from duly.formal.reader import events
 from duly.formal.trace import RE, RS, Header, encode_header
+from tests.conftest import require
 
 HEADER = encode_header(Header("s"))
 START = b'["RS",1,1748865600000000,"x",1,1,"cron",0]\n'
@@ -22,7 +23,8 @@ START = b'["RS",1,1748865600000000,"x",1,1,"cron",0]\n'
 @pytest.fixture(params=["orjson", "json"], autouse=True)
 def parser(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every test runs with both parsers."""
-    loads = orjson.loads if request.param == "orjson" else reader.standard_loads
+    require(request.param, 'pip install "duly[cli]"')
+    loads = reader.standard_loads if request.param == "json" else importlib.import_module(request.param).loads
     monkeypatch.setattr(reader, "_loads", loads)
 
 

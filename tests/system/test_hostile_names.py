@@ -148,8 +148,11 @@ def _target(folder: Path, names: list[str]) -> str:
     return "tasks.py"
 
 
-async def test_every_command_shows_hostile_names_without_being_moved_by_them(tmp_path: Path) -> None:
+async def test_every_command_shows_hostile_names_without_being_moved_by_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nothing reaches the terminal that could act on it; as JSON they are equal to what was declared."""
+    monkeypatch.chdir(tmp_path)  # where the commands look for files, too
     store, names = str(tmp_path / "store.db"), list(NAMES.values())
     await _a_life(Path(store), names)
     target = _target(tmp_path, names)

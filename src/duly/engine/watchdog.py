@@ -26,6 +26,9 @@ BLOCKED_SECONDS: Final = 1.0
 """An event loop that does not turn for this long is reported as blocked."""
 
 LOOK_SECONDS: Final = 0.2
+ENDING_SECONDS_MAX: Final = 5.0
+"""How long an event loop that is going away waits for the end of the thread."""
+
 _LOOKS_MIN: Final = 3
 """Looks that must find the same callback: a process that was stopped and goes on has blocked nothing."""
 
@@ -51,11 +54,11 @@ class LoopWatchdog:
             self._wanted.set()
 
     def close(self, *, wait: bool) -> None:
-        """End the thread."""
+        """End the thread; without `wait` only for a limited time, although it ends at once where it has compute."""
         self._closed.set()
         self._wanted.set()
-        if wait and self._thread is not None:
-            self._thread.join()
+        if self._thread is not None:
+            self._thread.join(None if wait else ENDING_SECONDS_MAX)
 
     # --- in the thread -----------------------------------------------------------------------------------------------
 
