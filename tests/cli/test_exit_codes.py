@@ -229,6 +229,7 @@ def test_a_reader_that_has_enough_is_141(stage: Path) -> None:
         assert (done.stdout, done.stderr) == (f"{Exit.READER_GONE}\n", ""), (arguments, done)
 
 
+@pytest.mark.slow
 def test_a_closed_output_is_discarded_and_the_code_is_the_answer(stage: Path) -> None:
     """Standard streams that the caller has closed, in any combination."""
     for closed in (">&-", "<&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"):

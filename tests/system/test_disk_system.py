@@ -231,6 +231,7 @@ _HOLD = (
 )
 
 
+@pytest.mark.slow
 async def test_a_foreign_process_that_holds_the_database_at_start_in_the_middle_and_at_stop(
     store: Path, host: SimulatedHost, work: Workload
 ) -> None:

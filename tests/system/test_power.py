@@ -31,6 +31,7 @@ def extent(recording: list[Step]) -> dict[str, int]:
     }
 
 
+@pytest.mark.slow
 def test_every_power_cut_of_a_simulated_scheduler_keeps_all_that_was_acknowledged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
