@@ -348,7 +348,9 @@ def example_text(document: dict[str, Any]) -> str:
         lambda found: found[1] + re.sub(r"\n\s+", " ", found[2]) + found[3],
         text,
     )
-    return text.replace(str(Path(stage().name).resolve()), "/srv/app").replace(stage().name, "/srv/app") + "\n"
+    for folder in (str(Path(stage().name).resolve()), stage().name, str(ROOT)):
+        text = text.replace(folder, "/srv/app")
+    return text + "\n"
 
 
 def main() -> None:

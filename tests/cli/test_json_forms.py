@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 
 import pytest
 
@@ -32,6 +33,13 @@ def test_every_command_that_prints_json_has_its_section() -> None:
     assert set(COMMANDS) == forms
     assert {heading.removeprefix("duly ") for heading in PAGE if heading.startswith("duly ")} == forms
     assert set(examples()) == forms
+
+
+@pytest.mark.parametrize("form", COMMANDS)
+def test_an_example_shows_no_path_of_the_machine_that_wrote_it(form: str) -> None:
+    """Paths of the stage and of this project stand in /srv/app."""
+    shown = re.findall(r"(?<![\w.])/(?:[\w.-]+/)+[\w.-]*", "\n".join(examples()[form]))
+    assert [path for path in shown if not path.startswith(("/srv/app", "/usr/local/bin/"))] == []
 
 
 @pytest.mark.parametrize("form", COMMANDS)
