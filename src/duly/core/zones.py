@@ -34,32 +34,33 @@ def have_same_rules(one: tzinfo, other: tzinfo, now: Instant) -> bool:
     """
     second = now // MICROSECONDS
     begin = second - _BEFORE
-    if (offset := _offset(one, begin)) != _offset(other, begin):
+    if (offset := offset_at(one, begin)) != offset_at(other, begin):
         return False
     for low in range(begin, second + _AFTER, _DAY):
         high = low + _DAY  # no zone changes its offset and changes it back within a day
-        later = _offset(one, high)
-        if later != _offset(other, high):
+        later = offset_at(one, high)
+        if later != offset_at(other, high):
             return False
-        if later != offset and _turn(one, low, high) != _turn(other, low, high):
+        if later != offset and turning_point(one, low, high) != turning_point(other, low, high):
             return False
         offset = later
     return True
 
 
-def _turn(zone: tzinfo, low: int, high: int) -> int:
-    """The second at which the zone changes its offset, between two at which it differs."""
-    before = _offset(zone, low)
+def turning_point(zone: tzinfo, low: int, high: int) -> int:
+    """The first second after `low` at which the zone has another offset; it has one at `high`."""
+    before = offset_at(zone, low)
     while high - low > 1:
         middle = (low + high) // 2
-        if _offset(zone, middle) == before:
+        if offset_at(zone, middle) == before:
             low = middle
         else:
             high = middle
     return high
 
 
-def _offset(zone: tzinfo, second: int) -> timedelta | None:
+def offset_at(zone: tzinfo, second: int) -> timedelta | None:
+    """The zone's offset from UTC at a second since the epoch; None beyond the calendar."""
     try:
         return (EPOCH + timedelta(seconds=second)).astimezone(zone).utcoffset()
     except OverflowError:  # beyond the calendar

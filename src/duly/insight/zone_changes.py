@@ -8,6 +8,7 @@ from typing import Final, Literal
 
 from duly.core.cron import CronExpression
 from duly.core.moments import EPOCH
+from duly.core.zones import offset_at, turning_point
 from duly.errors import CronCalculationError
 
 _STRIDE: Final = 6 * 3600
@@ -74,21 +75,10 @@ def zone_changes(zone: tzinfo, since: datetime, until: datetime) -> Iterator[Zon
         high = min(low + _STRIDE, end)
         later = _offset(zone, high)
         if later != offset:
-            at = _turning_point(zone, low, high, offset)
+            at = turning_point(zone, low, high)
             shown = (EPOCH + timedelta(seconds=at)).replace(tzinfo=None)
             yield ZoneChange(EPOCH + timedelta(seconds=at), shown + offset, shown + later)
         low, offset = high, later
-
-
-def _turning_point(zone: tzinfo, low: int, high: int, offset: timedelta) -> int:
-    """The first second at which the zone has another offset."""
-    while high - low > 1:
-        middle = (low + high) // 2
-        if _offset(zone, middle) == offset:
-            low = middle
-        else:
-            high = middle
-    return high
 
 
 def _second(when: datetime) -> int:
@@ -96,11 +86,7 @@ def _second(when: datetime) -> int:
 
 
 def _offset(zone: tzinfo, second: int) -> timedelta:
-    try:
-        offset = (EPOCH + timedelta(seconds=second)).astimezone(zone).utcoffset()
-    except OverflowError:  # the last hours of the calendar
-        offset = None
-    return offset if offset is not None else timedelta(0)
+    return offset_at(zone, second) or timedelta(0)  # in the last hours of the calendar there is none
 
 
 def leaps(expression: CronExpression, zone: tzinfo, since: datetime, until: datetime) -> Iterator[Leap]:
