@@ -5,7 +5,10 @@ import io
 import os
 import sys
 from collections.abc import Callable, Iterator
-from typing import Final, TextIO
+from typing import TYPE_CHECKING, Final, TextIO
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 STANDARD_OUTPUT: Final = 1
 _LONGEST_LINE: Final = 1 << 16
@@ -23,9 +26,9 @@ class ReaderGoneError(OutputError):
 class _Output(io.FileIO):
     """Standard output, whose errors cannot be taken for those of another file."""
 
-    def write(self, data: object) -> int:
+    def write(self, data: "ReadableBuffer") -> int:
         try:
-            return super().write(data)  # type: ignore[arg-type]
+            return super().write(data)
         except BrokenPipeError as fault:
             raise ReaderGoneError from fault
         except OSError as fault:
@@ -35,11 +38,11 @@ class _Output(io.FileIO):
 class _Errors(io.FileIO):
     """Standard error, which drops what it cannot write: there is no place left to say so, and the exit code remains."""
 
-    def write(self, data: object) -> int:
+    def write(self, data: "ReadableBuffer") -> int:
         try:
-            return super().write(data)  # type: ignore[arg-type]
+            return super().write(data)
         except OSError:
-            return memoryview(data).nbytes  # type: ignore[arg-type]
+            return memoryview(data).nbytes
 
 
 def prepare() -> None:
@@ -94,8 +97,8 @@ class _Lines(io.RawIOBase):
     def fileno(self) -> int:
         return STANDARD_OUTPUT  # for processes that are to print where this one does
 
-    def write(self, data: object) -> int:
-        given = bytes(memoryview(data))  # type: ignore[arg-type]
+    def write(self, data: "ReadableBuffer") -> int:
+        given = bytes(memoryview(data))
         *lines, self._pending = (self._pending + given).split(b"\n")
         if len(self._pending) > _LONGEST_LINE:
             lines, self._pending = [*lines, self._pending], b""
