@@ -121,6 +121,8 @@ clean: ## remove everything that was made here; the next run sets up again
 
 # --- set-up ----------------------------------------------------------------------------------------------------------
 # A stamp is touched only after its step is complete, so an interrupted set-up starts that step again.
+# The lock files are complete, so pip resolves nothing (--no-deps): its resolver looks at newer releases of a package that
+# another one asks for with an extra (coverage[toml]), and refuses them as not pinned from the day they appear.
 
 $(VENV)/.created $(BENCH)/.created $(APSCHEDULER4)/.created:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
@@ -134,21 +136,21 @@ $(VENV)/.created $(BENCH)/.created $(APSCHEDULER4)/.created:
 	@touch $@
 
 $(VENV)/.run-ready: $(VENV)/.created requirements/run.txt
-	@$(PIP_INSTALL) --require-hashes -r requirements/run.txt
+	@$(PIP_INSTALL) --require-hashes --no-deps -r requirements/run.txt
 	@touch $@
 
 # Without isolation and dependencies, the editable install builds with the pinned hatchling and fetches nothing.
 $(VENV)/.dev-ready: $(VENV)/.run-ready requirements/dev.txt pyproject.toml
-	@$(PIP_INSTALL) --require-hashes -r requirements/dev.txt
+	@$(PIP_INSTALL) --require-hashes --no-deps -r requirements/dev.txt
 	@$(PIP_INSTALL) --no-deps --no-build-isolation --editable .
 	@touch $@
 
 # `any` holds what duly itself needs, which is pure Python: other interpreters of this machine are measured with it.
 $(BENCH)/.ready: $(BENCH)/.created requirements/bench.txt requirements/run.txt
-	@$(PIP_INSTALL:$(BIN)/%=$(BENCH)/bin/%) --require-hashes -r requirements/bench.txt
-	@$(PIP_INSTALL:$(BIN)/%=$(BENCH)/bin/%) --require-hashes --upgrade --target $(BENCH)/any -r requirements/run.txt
+	@$(PIP_INSTALL:$(BIN)/%=$(BENCH)/bin/%) --require-hashes --no-deps -r requirements/bench.txt
+	@$(PIP_INSTALL:$(BIN)/%=$(BENCH)/bin/%) --require-hashes --no-deps --upgrade --target $(BENCH)/any -r requirements/run.txt
 	@touch $@
 
 $(APSCHEDULER4)/.ready: $(APSCHEDULER4)/.created requirements/bench-apscheduler4.txt
-	@$(PIP_INSTALL:$(BIN)/%=$(APSCHEDULER4)/bin/%) --require-hashes -r requirements/bench-apscheduler4.txt
+	@$(PIP_INSTALL:$(BIN)/%=$(APSCHEDULER4)/bin/%) --require-hashes --no-deps -r requirements/bench-apscheduler4.txt
 	@touch $@
