@@ -47,8 +47,11 @@ class RunInContext(Protocol):
     """A run as the context variable holds it."""
 
     ended: bool
-    outer: "RunInContext | None"
-    """The run inside which the scheduler of this one was started."""
+
+    @property
+    def outer(self) -> "RunInContext | None":
+        """The run inside which the scheduler of this one was started."""
+        ...
 
     def describe(self) -> CurrentRun:
         """What its own code is told about it."""

@@ -12,7 +12,6 @@ import duly
 from duly.core.changes import Batch
 from duly.core.task import Start
 from duly.engine.loop import FIRST_CHUNK_STARTS
-from duly.engine.runner import LAUNCHED_TOGETHER_MAX
 from duly.stores import Refusal, SqliteStore
 
 TASKS = 3_000
@@ -59,7 +58,7 @@ async def test_a_burst_is_written_in_few_commits_and_holds_few_tasks_of_the_even
 
     assert started >= TASKS
     assert store.writes <= 2 * math.ceil(TASKS / 5_000) + 20
-    assert 0 < most_alive - before <= LAUNCHED_TOGETHER_MAX + 10
+    assert 0 < most_alive - before <= 10
     # The first callbacks wait for a small commit, and those after them never for long.
     assert store.chunks[0] == FIRST_CHUNK_STARTS
     assert all(later <= 2 * earlier for earlier, later in pairwise(store.chunks))

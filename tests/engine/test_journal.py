@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from duly.core.changes import Batch, Ends, Starts
+from duly.core.changes import Batch, Ends, Starts, SuccessBlock
 from duly.core.moments import Instant, Minute
 from duly.core.registration import read_registrations
 from duly.core.resolution import Resolution, resolve
@@ -100,7 +100,7 @@ class Bench:
     def record(self, end: End) -> None:
         """A callback is over."""
         if end.error is None:
-            self.journal.succeeded(end.task, end.run, end.grounds, end.at)
+            self.journal.succeeded(SuccessBlock(end.at, end.grounds, [end.task], [end.run]))
         else:
             self.journal.failed(end)
 

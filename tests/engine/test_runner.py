@@ -6,7 +6,7 @@ from datetime import UTC
 from duly.core.moments import Instant, Minute
 from duly.core.registration import RunsOn
 from duly.core.task import AwaitingRun, Owed, grounds_for
-from duly.engine.runner import Run, run_around
+from duly.engine.runner import Call, Run, run_around
 from duly.run_context import inside
 from duly.threads import DaemonThreads
 from tests.core.helpers import at, minute, task
@@ -20,9 +20,7 @@ def run_of(owner: object, *, outer: Run | None = None) -> Run:
     each = task("a", "* * * * *", AwaitingRun(Minute(this - 60)), runs_on=RunsOn.THREAD)
     grounds = grounds_for(each.state, Owed(this, this), NOW, this)
     assert grounds is not None
-    run = Run(each, 1, grounds, owner, 0.0, UTC)
-    run.outer = outer
-    return run
+    return Run(each, 1, grounds, Call(owner, 0.0, None, UTC, outer))
 
 
 async def test_outside_of_every_run_there_is_none_around() -> None:

@@ -44,7 +44,7 @@ from duly.core.task import (
     Withdrawn,
     served_by_starts,
 )
-from duly.engine.runner import Run
+from duly.engine.runner import Call, Run
 from duly.engine.settle import ReplacedRun, ReplacedRuns
 from duly.formal.calendar import NEVER, Schedule, zone_of
 from duly.formal.monitor import Monitor
@@ -400,10 +400,10 @@ def thaw(frozen: Frozen, instance: Instance) -> World:
     for name, number in runs:
         task = known[name]
         assert isinstance(task.state, Running)
-        world.runs[task] = Run(task, number, grounds_of(task.state.last_attempt_at), world, 0.0, UTC)
+        world.runs[task] = Run(task, number, grounds_of(task.state.last_attempt_at), Call(world, 0.0, None, UTC))
     for name, withdrawn, number, awaited in replaced:
         task = _task(withdrawn)
-        world.runs[task] = Run(task, number, grounds_of(now), world, 0.0, UTC)
+        world.runs[task] = Run(task, number, grounds_of(now), Call(world, 0.0, None, UTC))
         world.replaced.by_name[name] = ReplacedRun(task, known[name] if awaited else None)
     due_lists: dict[tuple[RunsOn, int], tuple[DueList, int]] = {}
     if agenda is None:

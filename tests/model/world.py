@@ -20,6 +20,7 @@ from duly.core.resolution import Mark, Resolution, remembered, resolve
 from duly.core.steps import finish
 from duly.core.task import (
     Cause,
+    End,
     Grounds,
     Interrupted,
     Obligation,
@@ -29,7 +30,7 @@ from duly.core.task import (
     corrected,
     interrupt,
 )
-from duly.engine.runner import Run, failure, stamp
+from duly.engine.runner import Call, Run, failure, stamp
 from duly.engine.settle import ReplacedRuns, Settlement
 from duly.formal.monitor import Monitor
 from duly.formal.trace import BT, IE, IS, NEW, ORPHANED, OVERRIDDEN, RE, RG, RS, SE, SS, Event
@@ -191,7 +192,7 @@ class World:
             self._write_start(start)
             task, run, grounds = start
             self.note(RS(0, grounds.at, task.name, task.generation, run, grounds.cause.value, len(self.runs)))
-            self.runs[task] = Run(task, run, grounds, self, 0.0, UTC)
+            self.runs[task] = Run(task, run, grounds, Call(self, 0.0, None, UTC))
         self.agenda.apply(decision, decision.starts)
 
     def _write_start(self, start: Start) -> None:
@@ -215,10 +216,7 @@ class World:
         """A callback is over, and its end is durable."""
         run = next(each for each in self.runs.values() if each.task.name == name)
         ends, at = Ends(), stamp(self.now, run.grounds)
-        if ok:
-            ends.succeeded(run.task, run.number, run.grounds, at)
-        else:
-            ends.add(failure(run, RuntimeError("failed"), at))
+        ends.add(End(run.task, run.number, run.grounds, at) if ok else failure(run, RuntimeError("failed"), at))
         (end,) = ends.singles()
         row = self.rows.get(name)
         if row is not None and row.generation == run.task.generation:

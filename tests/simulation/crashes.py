@@ -12,7 +12,7 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import count
 from pathlib import Path
@@ -59,8 +59,7 @@ class Life:
     store_class: type["WatchedStore"] | None = None
     hesitation: int | None = None
     """A seed: store and callbacks take some rounds of the event loop, as threads do; None: they are prompt."""
-    own_eager_starts: bool = False  # as duly does on Python 3.12 and later, where nothing is simulated
-    eager_tasks: bool = False  # every task of the event loop
+    eager_tasks: bool = False  # every task of the event loop takes its first step at once
     records_points: bool = True
     dies_in_place_at: int | None = None  # at this point, really, instead of on paper
     is_dead: bool = False
@@ -108,8 +107,6 @@ class Life:
         async with SimulatedHost(local(self.begin, zone), zone, store=path, idle_looks=scenario.idle_looks) as host:
             self.host = host
             host._identifiers = count(1_000 * self.number)  # another process, another identifier
-            if self.own_eager_starts:
-                host._host = replace(host._host, eager=True)
             if self.eager_tasks and sys.version_info >= (3, 12):
                 asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
             kind = self.store_class or WatchedStore
@@ -207,7 +204,6 @@ class Life:
             begin + int(scenario.run_on * 60_000_000),
             self.store_class,
             self.hesitation,
-            self.own_eager_starts,
             self.eager_tasks,
             records_points=again,
         )
@@ -277,7 +273,7 @@ def lived(life: Life) -> Life:
         judge(life.evidence)
     except Exception as error:
         told = [repr(life.scenario.name), *map(str, life.died_at)]
-        ways = ("hesitation", "own_eager_starts", "eager_tasks")
+        ways = ("hesitation", "eager_tasks")
         told += [f"{way}={getattr(life, way)}" for way in ways if getattr(life, way)]
         error.add_note(f'again: python -c "from tests.simulation.crashes import relive; relive({", ".join(told)})"')
         raise

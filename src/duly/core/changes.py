@@ -102,25 +102,24 @@ class Ends:
             else:
                 yield from block.singles()
 
-    def succeeded(self, task: Task, run: int, grounds: Grounds, at: Instant, called_at: Instant | None = None) -> None:
-        """Append the end of a callback that returned (hot path: adds to the last block)."""
-        last = self._last
-        if last is not None and last.at == at and last.grounds is grounds:
-            last.tasks.append(task)
-            last.runs.append(run)
-        else:
-            self._last = block = SuccessBlock(at, grounds, [task], [run], called_at)
-            self.blocks.append(block)
-        self.count += 1
-
-    def add(self, end: End) -> None:
-        """Append an end, successful or not."""
-        if end.error is None:
-            self.succeeded(end.task, end.run, end.grounds, end.at, end.called_at)
-        else:
-            self.blocks.append(end)
+    def add(self, ended: "SuccessBlock | End") -> None:
+        """Append the end of a run, or of runs that returned together; the block becomes part of this."""
+        if isinstance(ended, End):
+            if ended.error is None:
+                self.add(SuccessBlock(ended.at, ended.grounds, [ended.task], [ended.run], ended.called_at))
+                return
+            self.blocks.append(ended)
             self._last = None
             self.count += 1
+            return
+        last = self._last
+        if last is not None and last.at == ended.at and last.grounds is ended.grounds:
+            last.tasks += ended.tasks
+            last.runs += ended.runs
+        else:
+            self._last = ended
+            self.blocks.append(ended)
+        self.count += len(ended.runs)
 
     def split(self, at: int) -> tuple["Ends", "Ends"]:
         """The first `at` ends, and the rest."""

@@ -26,6 +26,7 @@ loop         poll: clock, decide, commit, launch
 settle       durable ends: new states, free slots, waiting successors
 journal      group commit
 runner       callbacks on the event loop or in threads; stamps and records their ends
+first_step   the first step of a callback, at once: most callbacks need no second one
 watchdog     names the callback that keeps the event loop from turning
 gate         may anything start? is the engine ending?
 traffic      what the parts must know of each other while runs are under way

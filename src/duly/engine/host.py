@@ -5,7 +5,6 @@ deterministic simulation.
 """
 
 import asyncio
-import sys
 import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -46,9 +45,6 @@ class Host:
 
     new_worker: Callable[[], Threads] = _thread_for_a_store
     """Makes the thread in which a store writes."""
-
-    eager: bool = sys.version_info >= (3, 12)
-    """Whether a callback's first step is taken at once, without a round through the event loop."""
 
     watches_the_loop: bool = True
     """Whether a thread watches for callbacks that block the event loop; in a simulation no time passes in them."""

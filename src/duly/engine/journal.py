@@ -11,9 +11,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
-from duly.core.changes import Batch, Block, Ends, Starts
-from duly.core.moments import MICROSECONDS, Instant
-from duly.core.task import Correction, End, Grounds, Task
+from duly.core.changes import Batch, Block, Ends, Starts, SuccessBlock
+from duly.core.moments import MICROSECONDS
+from duly.core.task import Correction, End
 from duly.engine.gate import Gate
 from duly.engine.pacing import breathe
 from duly.engine.setup import Setup
@@ -76,11 +76,10 @@ class Journal:
         self._ring()
         return answer
 
-    def succeeded(self, task: Task, run: int, grounds: Grounds, at: Instant, called_at: Instant | None = None) -> None:
-        """Write the end of a callback that returned (hot path: adds to the current block)."""
-        if not self._ends.blocks:
-            self._ring()
-        self._ends.succeeded(task, run, grounds, at, called_at)
+    def succeeded(self, returned: SuccessBlock) -> None:
+        """Write the ends of callbacks that returned."""
+        self._ends.add(returned)
+        self._ring()
 
     def failed(self, end: End) -> None:
         """Write the end of a callback that raised."""

@@ -4,17 +4,18 @@ import asyncio
 import inspect
 from collections import deque
 from collections.abc import Awaitable, Sequence
-from datetime import UTC, timedelta, tzinfo
-from itertools import chain, repeat
+from dataclasses import dataclass
+from datetime import timedelta, tzinfo
 from types import FrameType
 from typing import TYPE_CHECKING, Final
 
 from duly.core.agenda import Slots
-from duly.core.changes import Starts
+from duly.core.changes import StartBlock, Starts, SuccessBlock
 from duly.core.moments import MICROSECONDS, Instant, as_datetime
 from duly.core.registration import RunsOn
 from duly.core.task import End, Grounds, Running, Task, fail, idempotency_key
 from duly.engine.failure import error_text, traceback_text
+from duly.engine.first_step import FirstSteps, first_steps
 from duly.engine.gate import Gate
 from duly.engine.journal import Journal
 from duly.engine.pacing import SLICE_SECONDS, breathe, give_way
@@ -26,15 +27,11 @@ from duly.run_context import CurrentRun, RunInContext, inside
 if TYPE_CHECKING:
     from duly.engine.watchdog import LoopWatchdog
 
-LAUNCHED_TOGETHER_MAX: Final = 64
-"""Callbacks that begin in one round of the event loop, where they cannot begin at once.
+STRIDE_CALLS_MAX: Final = 64
+"""Callbacks of one stride. Those that return in it leave nothing behind for the garbage collector to visit."""
 
-A callback that returns without waiting is gone before the next ones begin, so a burst never holds thousands of
-coroutines, tasks and contexts, which every garbage collection would visit.
-"""
-
-LAUNCHED_BEFORE_GIVING_WAY: Final = 128
-"""Callbacks between two moments in which the store's thread may have the interpreter."""
+CALLS_BETWEEN_CLOCK_READS: Final = 8
+"""How often a stride asks whether its slice of time is over, if no end tells that time has passed."""
 
 INTERRUPT_PATIENCE_SECONDS: Final = 1.0
 """How long a KeyboardInterrupt waits for its run's end to become durable."""
@@ -43,54 +40,56 @@ INTERRUPT_PATIENCE_SECONDS: Final = 1.0
 # --- a run -----------------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What runs share that are called one after the other: those whose starts became durable together."""
+
+    owner: object
+    """The scheduler."""
+
+    elapsed: float
+    """When the first of them is called, in elapsed seconds: their durations count from here."""
+
+    at: Instant | None
+    """The same moment by the wall clock."""
+
+    zone: tzinfo
+    """The host's."""
+
+    outer: RunInContext | None = None
+    """The run, of another scheduler, inside which this scheduler was started."""
+
+
 class Run:
     """One run, from the call of its callback to the end of it."""
 
-    __slots__ = (
-        "__dict__",
-        "begun",
-        "called_at",
-        "cancellable",
-        "ended",
-        "grounds",
-        "number",
-        "owner",
-        "runs_on",
-        "task",
-        "work",
-        "zone",
-    )
+    __slots__ = ("__dict__", "call", "ended", "grounds", "number", "task", "work")
 
     # Few runs have these: the default is a class attribute, and a value of its own goes into the run's dictionary.
+    runs_on = RunsOn.LOOP
+    cancellable = True  # a thread is not; an awaitable that it returned is
+    begun: float | None = None  # elapsed seconds, if it has a time limit: from its own call
     timed_out = False
     overdue = False  # announced once
     duration_ms: float | None = None  # None: nothing listened when it ended
     error: BaseException | None = None
-    outer: RunInContext | None = None
-    """The run, of another scheduler, inside which this one's scheduler was started."""
     _description: CurrentRun | None = None  # None: it has not been asked for
 
-    def __init__(
-        self,
-        task: Task,
-        number: int,
-        grounds: Grounds,
-        owner: object,
-        begun: float,
-        zone: tzinfo,
-        called_at: Instant | None = None,
-    ) -> None:
+    def __init__(self, task: Task, number: int, grounds: Grounds, call: Call) -> None:
         self.task = task
-        self.runs_on = task.runs_on  # a later initialize() may change where the task's next runs go
         self.number = number
         self.grounds = grounds
-        self.owner = owner
-        self.begun = begun  # elapsed seconds, at the call: runs that start together count from the first call
-        self.called_at = called_at  # the same moment by the wall clock
-        self.zone = zone
-        self.work: asyncio.Task[None] | None = None
-        self.cancellable = task.runs_on is RunsOn.LOOP  # a thread cannot be cancelled, an awaitable it returned can
+        self.call = call
+        self.work: asyncio.Task[None] | None = None  # None: it has not waited yet
         self.ended = False
+        if task.runs_on is RunsOn.THREAD:
+            self.runs_on = RunsOn.THREAD  # a later initialize() may change where the task's next runs go
+            self.cancellable = False
+
+    @property
+    def outer(self) -> RunInContext | None:
+        """The run inside which its scheduler was started."""
+        return self.call.outer
 
     @property
     def started_at(self) -> Instant:
@@ -100,13 +99,13 @@ class Run:
     def describe(self) -> CurrentRun:
         """What `current_run()` returns inside of it."""
         if self._description is None:
-            task, grounds = self.task, self.grounds
+            task, grounds, zone = self.task, self.grounds, self.call.zone
             obligation = grounds.obligation
             self._description = CurrentRun(
                 task.name,
                 self.number,
-                as_datetime(grounds.at, self.zone),
-                as_datetime(obligation.scheduled, self.zone),
+                as_datetime(grounds.at, zone),
+                as_datetime(obligation.scheduled, zone),
                 grounds.cause.value,
                 obligation.attempt,
                 idempotency_key(task.name, task.generation, obligation.first_started_at),
@@ -118,7 +117,7 @@ def run_around(owner: object) -> Run | None:
     """The run of this owner that has not ended and inside which the caller is, if there is one (SPEC 4.3)."""
     run = inside.get()
     while run is not None:
-        if isinstance(run, Run) and run.owner is owner and not run.ended:
+        if isinstance(run, Run) and run.call.owner is owner and not run.ended:
             return run
         run = run.outer
     return None
@@ -152,18 +151,17 @@ class Runner:
         self.all_returned.set()
         self._setup = setup
         self._clock = setup.clock
-        self._eager = setup.host.eager
         self._journal = journal
         self._gate = gate
         self._traffic = traffic
         self._watchdog = watchdog
         self._pool = setup.host.new_pool(setup.threads)
         self._threads_used = 0
-        self._admitted = 0.0
-        self._called_at = Instant(0)
-        self._outer: RunInContext | None = None
-        self._zone: tzinfo = UTC
+        self._call: Call | None = None
+        """Of the starts that were admitted last."""
         self._timed = False  # something listens to how long runs take
+        self._returned: SuccessBlock | None = None
+        """Ends of the stride under way that are not recorded yet; all of one instant and one start."""
         self._timeout = setup.options.run_timeout
         self._deadlines: deque[tuple[float, Run]] = deque()
         self._first_deadline = asyncio.Event()
@@ -177,13 +175,14 @@ class Runner:
 
     def admit(self, granted: Starts, zone: tzinfo) -> None:
         """Durable starts take their slots; from here on stop() waits for them. `zone` is the host's."""
-        self._admitted, self._called_at = self._clock.elapsed(), Instant(self._clock.now())
-        self._zone = zone
-        self._outer = inside.get()  # the engine may have been started inside a run of another scheduler
+        # The engine may have been started inside a run of another scheduler.
+        call = Call(self._setup, self._clock.elapsed(), Instant(self._clock.now()), zone, inside.get())
+        self._call = call
         for block in granted.blocks:
             for number, task in enumerate(block.tasks, block.first_run):
-                if task.runs_on is RunsOn.THREAD:
-                    self._new_run(task, number, block.grounds)
+                if task.runs_on is RunsOn.THREAD:  # it holds its thread from now on
+                    self.runs[task] = Run(task, number, block.grounds, call)
+                    self._threads_used += 1
         self.open += granted.count
         self._traffic.under_way += granted.count
         if granted.count:
@@ -191,46 +190,61 @@ class Runner:
             if self._watchdog is not None:
                 self._watchdog.watch()
 
-    def _new_run(self, task: Task, number: int, grounds: Grounds) -> Run:
-        """A run that is about to be called; one that needs a thread holds it from its admission on."""
-        run = self.runs[task] = Run(task, number, grounds, self._setup, self._admitted, self._zone, self._called_at)
-        if run.runs_on is RunsOn.THREAD:
-            self._threads_used += 1
-        if self._outer is not None:
-            run.outer = self._outer
-        return run
-
     async def launch(self, starts: Starts) -> None:
         """Call admitted starts, a few at a time, so that other tasks of the event loop have their turn."""
-        event_loop = asyncio.get_running_loop()
-        begun = self._clock.elapsed()
         self._timed = self._setup.outbox.wants(TaskRunCompleted)
-        # Create a Run only when it is called: thousands of waiting ones slow every garbage collection.
-        numbered = chain.from_iterable(
-            zip(repeat(block.grounds), enumerate(block.tasks, block.first_run)) for block in starts.blocks
-        )
-        for index, (grounds, (number, task)) in enumerate(numbered, 1):
-            run = self.runs.get(task) or self._new_run(task, number, grounds)
-            work = self._run_in_thread(run) if run.runs_on is RunsOn.THREAD else self._run_on_loop(run)
-            if self._eager:
-                # mypy knows the oldest Python that is supported; this argument is new in 3.12.
-                begun_work = asyncio.Task(work, loop=event_loop, eager_start=True)  # type: ignore[call-arg]
-                if not run.ended:
-                    run.work = begun_work
-                if index % 32 == 0 and self._clock.elapsed() - begun > SLICE_SECONDS:
+        slice_began, steps = self._clock.elapsed(), first_steps()
+        for block in starts.blocks:
+            called = 0
+            while called < len(block.tasks):
+                called += self._stride(block, called, steps, slice_began)
+                if self._clock.elapsed() - slice_began > SLICE_SECONDS:
+                    if self._traffic.at_the_store:
+                        give_way()
                     await breathe()
-                    begun = self._clock.elapsed()
-            else:
-                run.work = event_loop.create_task(work)
-                if index % LAUNCHED_TOGETHER_MAX == 0:
-                    await breathe()
-            if index % LAUNCHED_BEFORE_GIVING_WAY == 0 and self._traffic.at_the_store:
-                give_way()
+                    slice_began = self._clock.elapsed()
+
+    def _stride(self, block: StartBlock, first: int, steps: FirstSteps, slice_began: float) -> int:
+        """Call one callback after the other; ends of those that return at once are recorded together.
+
+        Returns how many were called: fewer than a stride's when their slice of time is over.
+        """
+        tasks, first_run = block.tasks[first : first + STRIDE_CALLS_MAX], block.first_run + first - 1
+        runs, grounds, call, called = self.runs, block.grounds, self._call, 0
+        assert call is not None
+        returned = self._returned
+        begin, run_on_loop = steps.begin, self._run_on_loop
+        with steps:
+            for called, task in enumerate(tasks, 1):
+                # Create a Run only when it is called: thousands of waiting ones slow every garbage collection.
+                run = runs.get(task) if runs else None
+                if run is None:
+                    run = Run(task, first_run + called, grounds, call)
+                waiting = begin(run_on_loop(run) if run.runs_on is RunsOn.LOOP else self._run_in_thread(run))
+                if waiting is not None and not run.ended:
+                    run.work = waiting
+                    runs[task] = run
+                if self._returned is not returned or called % CALLS_BETWEEN_CLOCK_READS == 0:
+                    returned = self._returned
+                    if self._clock.elapsed() - slice_began > SLICE_SECONDS:
+                        break
+        self._record_returned()
+        return called
+
+    def _record_returned(self) -> None:
+        """Record the ends of callbacks that returned in their first step, and have not been recorded yet."""
+        returned = self._returned
+        if returned is not None:
+            self._returned = None
+            self._journal.succeeded(returned)
+            self._count_returned(len(returned.tasks))
 
     def release(self, tasks: Sequence[Task]) -> list[Run | None]:
         """Free the slots of runs whose ends are durable; returns the run objects that were kept for them."""
-        forget = self.runs.pop
         self.open -= len(tasks)
+        if not self.runs:
+            return [None] * len(tasks)
+        forget = self.runs.pop
         released = [forget(task, None) for task in tasks]
         for run in released:
             if run is not None and run.runs_on is RunsOn.THREAD:
@@ -249,17 +263,18 @@ class Runner:
             if self._conclude(run, raised):
                 await self._interrupt_the_loop(run)
         else:
-            if self._timed or run.timed_out or run.ended:
+            if run.work is not None or self._timed or run.timed_out:
                 self._conclude(run, None)
-            else:  # as _conclude does, in a few steps: a burst goes through here a million times
+            else:  # as _conclude does, for the whole stride at once: a burst goes through here a million times
                 run.ended = True
                 grounds = run.grounds
                 at = stamp(self._clock.now(), grounds)
-                self._journal.succeeded(run.task, run.number, grounds, at, run.called_at)
-                del self.runs[run.task]
-                self._traffic.under_way -= 1
-                if not self._traffic.under_way:
-                    self._last_returned()
+                returned = self._returned
+                if returned is None or returned.at != at:
+                    self._record_returned()
+                    self._returned = returned = SuccessBlock(at, grounds, [], [], run.call.at)
+                returned.tasks.append(run.task)
+                returned.runs.append(run.number)
             run.work = None  # its context refers to the run: without this only a garbage collection frees the two
 
     async def _run_in_thread(self, run: Run) -> None:
@@ -303,23 +318,29 @@ class Runner:
         if run.ended:
             return False
         run.ended = True
+        self._record_returned()  # ends stay in the order in which they came
+        at = stamp(self._clock.now(), run.grounds)
         if self._timed or error is not None:
-            run.duration_ms = (self._clock.elapsed() - run.begun) * 1000
-        if error is None:
-            at = stamp(self._clock.now(), run.grounds)
-            self._journal.succeeded(run.task, run.number, run.grounds, at, run.called_at)
+            begun = run.call.elapsed if run.begun is None else run.begun
+            run.duration_ms = (self._clock.elapsed() - begun) * 1000
+        if run.duration_ms is not None or run.runs_on is RunsOn.THREAD:
+            self.runs[run.task] = run  # until its end is durable: there is something to announce, or a thread to free
         else:
-            self._journal.failed(failure(run, error, stamp(self._clock.now(), run.grounds)))
-        self._traffic.under_way -= 1
-        if not self._traffic.under_way:
-            self._last_returned()
+            del self.runs[run.task]
+        if error is None:
+            self._journal.succeeded(SuccessBlock(at, run.grounds, [run.task], [run.number], run.call.at))
+        else:
+            self._journal.failed(failure(run, error, at))
+        self._count_returned(1)
         return isinstance(error, KeyboardInterrupt)
 
-    def _last_returned(self) -> None:
-        """No callback is under way: what a stop() waits for, and with it the loop."""
-        self.all_returned.set()
-        if self._gate.closing:
-            self._gate.wake.set()
+    def _count_returned(self, callbacks: int) -> None:
+        """So many fewer are under way; a stop() waits for the last one, and with it the loop."""
+        self._traffic.under_way -= callbacks
+        if not self._traffic.under_way:
+            self.all_returned.set()
+            if self._gate.closing:
+                self._gate.wake.set()
 
     async def _interrupt_the_loop(self, run: Run) -> None:
         """Have the end recorded first, then raise the KeyboardInterrupt out of the event loop (SPEC 3.11)."""
@@ -334,10 +355,10 @@ class Runner:
     def _limit(self, run: Run) -> None:
         """Begin the time that a run may take."""
         assert self._timeout is not None
-        run.begun = self._clock.elapsed()
+        run.begun = begun = self._clock.elapsed()
         if not self._deadlines:
             self._first_deadline.set()
-        self._deadlines.append((run.begun + self._timeout.total_seconds(), run))
+        self._deadlines.append((begun + self._timeout.total_seconds(), run))
 
     async def keep_time(self) -> None:
         """Cancel runs at their time limits, whatever else goes on; a task of its own, until it is cancelled."""
@@ -406,7 +427,7 @@ def failure(run: Run, error: BaseException, at: Instant) -> End:
         after = fail(state, at, task.delay)
         retry_at, failures = after.pending_retry_until, after.failures
     return End(
-        task, run.number, run.grounds, at, error_text(error), retry_at, failures, run.called_at, traceback_text(error)
+        task, run.number, run.grounds, at, error_text(error), retry_at, failures, run.call.at, traceback_text(error)
     )
 
 

@@ -103,7 +103,6 @@ class SimulatedHost:
             new_pool=lambda size: Inline(size) if self._dice is None else SeededPool(size, self._dice),
             default_threads=_THREADS,
             new_worker=self._new_worker,
-            eager=False,
             watches_the_loop=False,
             until_stopped=self._until_stopped,
             audit=self._audit,

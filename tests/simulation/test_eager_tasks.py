@@ -1,9 +1,8 @@
-"""Eager start against the properties: callbacks, and all tasks of an event loop, that take their first step at once.
+"""Eager tasks against the properties: an event loop all of whose tasks take their first step at once.
 
-Python 3.12 brought eager tasks. duly starts callbacks that way where it can, and an application may make it the rule
-for its whole event loop (`asyncio.eager_task_factory`). The simulated host starts nothing eagerly, so that its runs are
-the same on every Python; here it does, and every oracle must be as content as before. On Python 3.11 there is nothing
-of the kind: what remains is the plain start, the same with which the others are compared.
+duly calls callbacks at once on every Python. Since 3.12 an application may make that the rule for its whole event loop
+(`asyncio.eager_task_factory`); duly's own tasks then begin in another order, and every oracle must be as content as
+before. On Python 3.11 there is nothing of the kind: what remains is the plain loop, with which the other is compared.
 """
 
 import asyncio
@@ -19,7 +18,6 @@ from typing import Final
 
 import pytest
 
-from duly.engine.host import system_host
 from duly.testing import SimulatedHost
 from tests.counts import share
 from tests.simulation.crashes import Life, first_life, lived
@@ -28,10 +26,8 @@ from tests.simulation.scenarios import BOOT, SCENARIOS, Scenario
 
 HAS_EAGER_TASKS: Final = sys.version_info >= (3, 12)
 
-WAYS: Final = {"plain": (False, False)} | (
-    {"own": (True, False), "all tasks": (False, True), "both": (True, True)} if HAS_EAGER_TASKS else {}
-)
-"""How tasks start: whether callbacks do eagerly, and whether all tasks do. Only the plain way exists on Python 3.11."""
+WAYS: Final = ("plain", "eager") if HAS_EAGER_TASKS else ("plain",)
+"""How the tasks of the event loop start."""
 
 DEATHS: Final = 6
 """Crash points of each scenario that are tried with each way."""
@@ -53,14 +49,7 @@ pytestmark = pytest.mark.usefixtures("ignored")
 
 def beginning(scenario: Scenario, way: str) -> Life:
     """A first life in which tasks start in this way."""
-    own, all_tasks = WAYS[way]
-    return replace(first_life(scenario), own_eager_starts=own, eager_tasks=all_tasks)
-
-
-def test_callbacks_start_eagerly_where_python_can() -> None:
-    """Outside of the simulation it is the rule, so these tests speak of what runs in production."""
-    assert system_host(None).eager == HAS_EAGER_TASKS
-    assert (len(WAYS) > 1) == HAS_EAGER_TASKS
+    return replace(first_life(scenario), eager_tasks=way == "eager")
 
 
 @in_every_scenario
@@ -81,31 +70,29 @@ def test_death_is_survived_whatever_the_way_of_starting(scenario: Scenario, way:
 
 
 @in_every_way
-async def test_the_first_step_is_taken_inside_the_launch_if_and_only_if_the_start_is_eager(way: str) -> None:
-    """The ways do differ: what is compared above is not one and the same."""
+async def test_the_first_step_of_a_callback_is_taken_inside_the_launch(way: str) -> None:
+    """A callback does not wait for a round of the event loop, whatever the tasks of the application do."""
     inside_the_launch: list[bool] = []
 
     async def look_around() -> None:
         inside_the_launch.append("launch" in [frame.name for frame in traceback.extract_stack()])
 
-    with tasks_started(way) as own:
+    with tasks_started(way):
         async with SimulatedHost("2024-01-01T12:00:30", "UTC") as host:
-            host._host = replace(host._host, eager=own)
             await host.scheduler().initialize([("x", "* * * * *", look_around, timedelta(0))])
             await host.advance(minutes=1)
-    assert inside_the_launch == 2 * [way != "plain"]
+    assert inside_the_launch == [True, True]
 
 
 @contextmanager
-def tasks_started(way: str) -> Iterator[bool]:
-    """On the running event loop; and whether callbacks start eagerly by themselves."""
-    own, all_tasks = WAYS[way]
+def tasks_started(way: str) -> Iterator[None]:
+    """On the running event loop, from here on."""
     loop = asyncio.get_running_loop()
     factory = loop.get_task_factory()
-    if all_tasks and sys.version_info >= (3, 12):
+    if way == "eager" and sys.version_info >= (3, 12):
         loop.set_task_factory(asyncio.eager_task_factory)
     try:
-        yield own
+        yield
     finally:
         loop.set_task_factory(factory)
 
@@ -130,9 +117,8 @@ async def test_callbacks_that_finish_in_their_first_step_leave_nothing_behind(wa
         (name, "* * * * *", witness.watch(name, callback), timedelta(seconds=7))
         for name, callback in (("at once", at_once), ("fails", fails), ("yields", yields))
     ]
-    with tasks_started(way) as own:
+    with tasks_started(way):
         async with SimulatedHost("2024-01-01T12:00:30", "UTC", store=store) as host:
-            host._host = replace(host._host, eager=own)
             scheduler = host.scheduler(trace=True)
             await scheduler.initialize(minutely)
             await host.advance(minutes=4)
