@@ -6,11 +6,11 @@ works, the interpreter is free for the event loop.
 
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from duly.core.changes import Batch, Ends, StartBlock, SuccessBlock
 from duly.core.moments import Instant
@@ -38,11 +38,8 @@ RUN: Final = (
 CALLS_MAX: Final = 16
 """Different moments of a call that one statement can tell apart."""
 
-ENDED: Final = (
-    f"SELECT value >> {OFFSET_BITS} AS generation, :base + 1000 * (value & {(1 << OFFSET_BITS) - 1}) AS at "
-    "FROM json_each(:ends)"
-)
-"""Ends as rows, from what `_packed` packs; nested arrays take SQLite twice as long."""
+INSTANTS_MAX: Final = 32
+"""Different instants of ends that one statement over neighbours can tell apart."""
 
 
 @dataclass(slots=True)
@@ -179,12 +176,18 @@ class Statements:
         grounds = block.grounds
         after = grounds.after
         first_started_at, first_scheduled, attempt = _repeated(grounds)
+        numbers = [task.generation for task in block.tasks]
+        neighbours = _are_neighbours(numbers)
         connection.execute(
             "UPDATE states SET served_through = :mark, last_attempt_at = :at, pending_retry_until = :retry, "
-            "interruptions = :interruptions, run = :first_run + j.key, run_cause = :cause, "
-            "run_scheduled = :scheduled, written_by = :key, "
-            "first_started_at = :first, first_scheduled = :first_scheduled, attempt = :attempt "
-            "FROM json_each(:generations) AS j WHERE states.generation = j.value",
+            f"interruptions = :interruptions, run = :first_run + {'generation - :first' if neighbours else 'j.key'}, "
+            "run_cause = :cause, run_scheduled = :scheduled, written_by = :key, first_started_at = :first_started_at, "
+            "first_scheduled = :first_scheduled, attempt = :attempt "
+            + (
+                "WHERE generation BETWEEN :first AND :last"
+                if neighbours
+                else "FROM json_each(:generations) AS j WHERE states.generation = j.value"
+            ),
             {
                 "mark": after.served_through,
                 "at": after.last_attempt_at,
@@ -194,37 +197,28 @@ class Statements:
                 "cause": grounds.cause.value,
                 "scheduled": grounds.scheduled,
                 "key": self.key,
-                "first": first_started_at,
+                "first_started_at": first_started_at,
                 "first_scheduled": first_scheduled,
                 "attempt": attempt,
-                "generations": _array([task.generation for task in block.tasks]),
+                **({"first": numbers[0], "last": numbers[-1]} if neighbours else {"generations": _array(numbers)}),
             },
         )
 
     def _write_successes(self, connection: sqlite3.Connection, blocks: Sequence[SuccessBlock]) -> None:
         """All at once: between two statements this thread would wait for the interpreter, which the loop needs, too."""
-        base = blocks[0].at
-        for packable, some in groupby(blocks, lambda block: _fits(block.at, base)):
-            together = list(some)
-            if not packable:  # the clock was stepped in between, or an end shares the microsecond of its start
-                self._write_successes(connection, together)
-                continue
-            ends = _packed(together, base)
-            for some_ends in _few_calls(together):
-                packed = ends if len(some_ends) == len(together) else _packed(some_ends, base)
-                self._keep_history(connection, packed, Ends(some_ends), base, "success")
-            connection.execute(
-                "UPDATE states SET last_success_at = ended.at, pending_retry_until = NULL, failures = 0, "
-                "interruptions = 0, run = NULL, run_cause = NULL, run_scheduled = NULL, written_by = :key, "
-                "first_started_at = NULL, first_scheduled = NULL, attempt = NULL "
-                f"FROM ({ENDED}) AS ended WHERE states.generation = ended.generation",
-                {"ends": ends, "base": base, "key": self.key},
-            )
+        for some in _few_calls(blocks):
+            for rows in _ended_rows(some):
+                self._keep_history(connection, rows, "success")
+                connection.execute(
+                    f"UPDATE states SET last_success_at = {rows.at}, pending_retry_until = NULL, failures = 0, "
+                    "interruptions = 0, run = NULL, run_cause = NULL, run_scheduled = NULL, written_by = :key, "
+                    f"first_started_at = NULL, first_scheduled = NULL, attempt = NULL {rows.updated}",
+                    {**rows.values, "key": self.key},
+                )
 
     def _write_failure(self, connection: sqlite3.Connection, end: End) -> None:
         obligation = end.grounds.obligation
-        alone = _array([end.task.generation << OFFSET_BITS])
-        self._keep_history(connection, alone, Ends([end]), end.at, "failure", end.error, end.traceback)
+        self._keep_history(connection, _neighbours(Ends([end])), "failure", end.error, end.traceback)
         connection.execute(
             "UPDATE states SET last_failure_at = ?, pending_retry_until = ?, failures = ?, "
             "interruptions = 0, run = NULL, run_cause = NULL, run_scheduled = NULL, written_by = ?, "
@@ -244,31 +238,24 @@ class Statements:
     def _keep_history(
         self,
         connection: sqlite3.Connection,
-        packed: str,
-        ends: Ends,
-        base: Instant,
+        rows: "EndedRows",
         outcome: str,
         error: str | None = None,
         traceback: str | None = None,
     ) -> None:
         if not self.history:
             return
-        called_at, calls = _calls(ends)
+        called_at, calls = _calls(rows.ends)
         kept = connection.execute(
             f"INSERT INTO runs ({RUN}) "
-            "SELECT s.run, s.generation, s.run_cause, s.run_scheduled, s.last_attempt_at, ended.at, :outcome, :error, "
-            f"s.first_started_at, s.attempt, {called_at}, :traceback FROM ({ENDED}) AS ended "
-            "CROSS JOIN states AS s ON s.generation = ended.generation",
-            {"ends": packed, "base": base, "outcome": outcome, "error": error, "traceback": traceback, **calls},
+            f"SELECT s.run, s.generation, s.run_cause, s.run_scheduled, s.last_attempt_at, {rows.at}, :outcome, "
+            f":error, s.first_started_at, s.attempt, {called_at}, :traceback {rows.selected}",
+            {**rows.values, "outcome": outcome, "error": error, "traceback": traceback, **calls},
         ).rowcount
-        if kept == ends.count:
+        if kept == rows.ends.count:
             return
         # Some declarations were withdrawn while they ran: their states are gone, history hears of the end all the same.
-        found = connection.execute(
-            f"SELECT s.generation FROM ({ENDED}) AS ended CROSS JOIN states AS s ON s.generation = ended.generation",
-            {"ends": packed, "base": base},
-        )
-        in_force = {generation for (generation,) in found}
+        in_force = {number for (number,) in connection.execute(f"SELECT s.generation {rows.selected}", rows.values)}
         connection.executemany(
             f"INSERT INTO runs ({RUN}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
@@ -286,7 +273,7 @@ class Statements:
                     end.called_at,
                     traceback,
                 )
-                for end in ends.singles()
+                for end in rows.ends.singles()
                 if end.task.generation not in in_force
                 for first_started_at, _, attempt in (_repeated(end.grounds),)
             ),
@@ -324,6 +311,70 @@ class Statements:
             "AND pending_retry_until > :now + 1000 * max(:shortest, t.delay_ms)",
             {"now": now, "shortest": SHORTEST_DELAY, "key": self.key},
         )
+
+
+class EndedRows(NamedTuple):
+    """Ends as a statement names them: which rows of `states`, and for each the instant of its end."""
+
+    ends: Ends
+    at: str
+    """The instant, an expression."""
+
+    selected: str
+    """The rows in a SELECT, as `s`."""
+
+    updated: str
+    """The rows in an UPDATE."""
+
+    values: dict[str, int | str]
+
+
+def _ended_rows(blocks: Sequence[SuccessBlock]) -> Iterator[EndedRows]:
+    """Ends in order, nearly always by one statement."""
+    if len(blocks) <= INSTANTS_MAX and _are_neighbours([task.generation for block in blocks for task in block.tasks]):
+        yield _neighbours(Ends(blocks))
+        return
+    base = blocks[0].at
+    for packable, some in groupby(blocks, lambda block: _fits(block.at, base)):
+        together = list(some)
+        if packable:
+            yield _scattered(Ends(together), base)
+        else:  # the clock was stepped in between, or an end shares the microsecond of its start
+            yield from _ended_rows(together)
+
+
+def _neighbours(ends: Ends) -> EndedRows:
+    """One walk along the table, which takes half as long as finding each row."""
+    tasks = [_tasks(block) for block in ends.blocks]
+    values: dict[str, int | str] = {"first": tasks[0][0].generation, "last": tasks[-1][-1].generation}
+    until = []
+    for number, (block, ended) in enumerate(zip(ends.blocks, tasks, strict=True)):
+        values |= {f"until{number}": ended[-1].generation, f"ended{number}": block.at}
+        until.append(f"WHEN generation <= :until{number} THEN :ended{number}")
+    between = "generation BETWEEN :first AND :last"
+    at = f"CASE {' '.join(until)} END"
+    return EndedRows(ends, at, f"FROM states AS s WHERE {between}", f"WHERE {between}", values)
+
+
+def _scattered(ends: Ends, base: Instant) -> EndedRows:
+    """Rows by their numbers, packed: nested arrays take SQLite twice as long."""
+    ended = (
+        f"SELECT value >> {OFFSET_BITS} AS generation, :base + 1000 * (value & {(1 << OFFSET_BITS) - 1}) AS at "
+        "FROM json_each(:ends)"
+    )
+    return EndedRows(
+        ends,
+        "ended.at",
+        f"FROM ({ended}) AS ended CROSS JOIN states AS s ON s.generation = ended.generation",
+        f"FROM ({ended}) AS ended WHERE states.generation = ended.generation",
+        {"ends": _packed(ends, base), "base": base},
+    )
+
+
+def _are_neighbours(generations: list[int]) -> bool:
+    """Whether they follow each other without a gap: nearly always those of one expression, and so of a burst."""
+    first, last = generations[0], generations[-1]
+    return last - first == len(generations) - 1 and generations == list(range(first, last + 1))
 
 
 def _few_calls(blocks: Sequence[SuccessBlock]) -> Iterator[Sequence[SuccessBlock]]:
@@ -387,10 +438,14 @@ def _fits(at: Instant, base: Instant) -> bool:
     return not rest and 0 <= milliseconds < 1 << OFFSET_BITS
 
 
-def _packed(blocks: Iterable[SuccessBlock], base: Instant) -> str:
+def _packed(ends: Ends, base: Instant) -> str:
     """For each run one number: its generation, and in the lowest bits the milliseconds from `base` to its end."""
     numbers: list[int] = []
-    for block in blocks:
+    for block in ends.blocks:
         offset = (block.at - base) // 1000
-        numbers += [(task.generation << OFFSET_BITS) + offset for task in block.tasks]
+        numbers += [(task.generation << OFFSET_BITS) + offset for task in _tasks(block)]
     return _array(numbers)
+
+
+def _tasks(ended: SuccessBlock | End) -> Sequence[Task]:
+    return (ended.task,) if isinstance(ended, End) else ended.tasks
