@@ -2,12 +2,11 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from duly.core.changes import Batch
-from duly.stores import Refusal, SqliteStore
+from duly.stores import Outcome, SqliteStore
 
 
 class NotingStore(SqliteStore):
@@ -27,7 +26,7 @@ class NotingStore(SqliteStore):
         self._expected, self._complete = changes, asyncio.Event()
         return self._complete
 
-    async def write(self, batch: Batch, number: int, *others: Any, **more: Any) -> Sequence[Refusal]:
+    async def write(self, batch: Batch, number: int, *others: Any, **more: Any) -> Outcome:
         """Write, and note it."""
         refusals = await super().write(batch, number, *others, **more)
         self.durable_at = time.perf_counter()

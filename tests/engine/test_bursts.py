@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -12,7 +12,7 @@ import duly
 from duly.core.changes import Batch
 from duly.core.task import Start
 from duly.engine.loop import FIRST_CHUNK_STARTS
-from duly.stores import Refusal, SqliteStore
+from duly.stores import Outcome, SqliteStore
 
 TASKS = 3_000
 
@@ -26,7 +26,7 @@ class CountingStore(SqliteStore):
         self.chunks: list[int] = []
         self.complete = asyncio.Event()
 
-    async def write(self, batch: Batch, number: int, trace: Iterable[tuple[Any, ...]] = ()) -> Sequence[Refusal]:
+    async def write(self, batch: Batch, number: int, trace: Iterable[tuple[Any, ...]] = ()) -> Outcome:
         answer = await super().write(batch, number, trace)
         if not self.complete.is_set():
             self.writes += 1
@@ -70,7 +70,7 @@ async def test_the_end_of_a_run_is_written_without_waiting_for_others_that_go_on
     stored: list[int] = []
 
     class Store(SqliteStore):
-        async def write(self, batch: Batch, number: int, trace: Iterable[tuple[Any, ...]] = ()) -> Sequence[Refusal]:
+        async def write(self, batch: Batch, number: int, trace: Iterable[tuple[Any, ...]] = ()) -> Outcome:
             answer = await super().write(batch, number, trace)
             stored.append(batch.count)
             if sum(stored) >= 3:  # both starts, and the end of the short one

@@ -1,7 +1,7 @@
 """Group commit: what arrives during a write forms the next batch, and a fault of the store loses nothing."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, timedelta
@@ -31,7 +31,7 @@ from duly.events import Event, StoreFault, StoreRecovered
 from duly.formal.registers import RegisterSnapshot
 from duly.formal.trace import WK
 from duly.stores import SqliteStore
-from duly.stores.port import Refusal, Replacement, TraceRows
+from duly.stores.port import Outcome, Replacement, TraceRows
 from duly.threads import Inline
 from tests.spec.helpers import ManualClock, history, rows, stored
 
@@ -47,7 +47,7 @@ class Disk(SqliteStore):
         self.refuses: set[int] = set()
         self.attempts: list[tuple[int, list[Change]]] = []
 
-    async def write(self, batch: Batch, number: int, trace: Iterable[tuple[Any, ...]] = ()) -> Sequence[Refusal]:
+    async def write(self, batch: Batch, number: int, trace: Iterable[tuple[Any, ...]] = ()) -> Outcome:
         self.attempts.append((number, list(batch.singles())))
         await self.ready.wait()
         fault = self.faults.pop(0) if self.faults else ""
@@ -56,11 +56,8 @@ class Disk(SqliteStore):
         await super().write(batch, number, trace)
         if fault == "after":
             raise StoreError("the disk is not sure", store=self.path)
-        return [
-            Refusal(each, "not yours")
-            for each in batch.singles()
-            if isinstance(each, Start) and each.run in self.refuses
-        ]
+        starts = {each.run for each in batch.singles() if isinstance(each, Start)}
+        return Outcome(frozenset(starts & self.refuses))
 
 
 class WatchedClock(ManualClock):

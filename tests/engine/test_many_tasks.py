@@ -4,7 +4,7 @@ import math
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import pytest
 from duly.core.changes import Batch
 from duly.engine.loop import CHUNK_STARTS_MAX
 from duly.events import Event, PollCompleted, TaskStartDelayed
-from duly.stores import Refusal, SqliteStore
+from duly.stores import Outcome, SqliteStore
 from duly.testing import SimulatedHost
 from duly.threads import Inline
 from tests.conftest import require
@@ -30,7 +30,7 @@ class CountingStore(SqliteStore):
         self.writes = 0
         self.changes = 0
 
-    async def write(self, batch: Batch, number: int, trace: Iterable[tuple[Any, ...]] = ()) -> Sequence[Refusal]:
+    async def write(self, batch: Batch, number: int, trace: Iterable[tuple[Any, ...]] = ()) -> Outcome:
         self.writes += 1
         self.changes += batch.count
         return await super().write(batch, number, trace)

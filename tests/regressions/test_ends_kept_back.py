@@ -1,14 +1,14 @@
 """Ends waited to be written for as long as more of them came, and a crash would have repeated all those runs."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import timedelta
 from pathlib import Path
 
 from duly.core.changes import Batch
 from duly.core.task import End
 from duly.stores import SqliteStore
-from duly.stores.port import Refusal, TraceRow
+from duly.stores.port import Outcome, TraceRow
 from duly.testing import SimulatedHost
 from duly.threads import Inline
 
@@ -24,7 +24,7 @@ class PunctualStore(SqliteStore):
     oldest_microseconds = 0
     ends = 0
 
-    async def write(self, batch: Batch, number: int, trace: Iterable[TraceRow] = ()) -> Sequence[Refusal]:
+    async def write(self, batch: Batch, number: int, trace: Iterable[TraceRow] = ()) -> Outcome:
         ends = [self.host._clock.wall - change.at for change in batch.singles() if isinstance(change, End)]
         self.ends += len(ends)
         self.oldest_microseconds = max(self.oldest_microseconds, *ends, 0)

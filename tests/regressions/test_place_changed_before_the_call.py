@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from duly.core.changes import Batch
 from duly.core.task import Start
 from duly.events import Event, TaskRunCompleted, TaskRunFailed
 from duly.stores import SqliteStore
-from duly.stores.port import Refusal, TraceRow
+from duly.stores.port import Outcome, TraceRow
 from duly.threads import default_threads
 from tests.engine.helpers import engine_of
 
@@ -28,7 +28,7 @@ class PatientStore(SqliteStore):
         super().__init__(path)
         self.asked, self.let = asyncio.Event(), asyncio.Event()
 
-    async def write(self, batch: Batch, number: int, trace: Iterable[TraceRow] = ()) -> Sequence[Refusal]:
+    async def write(self, batch: Batch, number: int, trace: Iterable[TraceRow] = ()) -> Outcome:
         if any(isinstance(change, Start) for change in batch.singles()):
             self.asked.set()
             await self.let.wait()

@@ -2,7 +2,7 @@
 
 import asyncio
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
@@ -11,7 +11,7 @@ import duly
 from duly.core.changes import Batch
 from duly.events import ClockJumped, Event
 from duly.stores import SqliteStore
-from duly.stores.port import Refusal, TraceRow
+from duly.stores.port import Outcome, TraceRow
 from tests.system.clocks import AcceleratedClock
 from tests.system.time_judging import at
 
@@ -24,7 +24,7 @@ class SteppingStore(SqliteStore):
     clock: AcceleratedClock
     stepped = False
 
-    async def write(self, batch: Batch, number: int, trace: Iterable[TraceRow] = ()) -> Sequence[Refusal]:
+    async def write(self, batch: Batch, number: int, trace: Iterable[TraceRow] = ()) -> Outcome:
         if batch.count and not self.stepped:
             self.stepped = True
             self.clock.step(3600)

@@ -7,7 +7,7 @@ from pathlib import Path
 from duly.core.changes import Batch
 from duly.events import Event, TaskRunCompleted, TaskRunFailed
 from duly.insight.run import run_report
-from duly.stores import Refusal, SqliteReader, SqliteStore
+from duly.stores import Outcome, SqliteReader, SqliteStore
 from duly.stores.port import RunSelection, TraceRow
 from duly.testing import SimulatedHost
 from duly.threads import Inline
@@ -20,7 +20,7 @@ class SlowDisk(SqliteStore):
 
     host: SimulatedHost
 
-    async def write(self, batch: Batch, number: int, trace: Iterable[TraceRow] = ()) -> Sequence[Refusal]:
+    async def write(self, batch: Batch, number: int, trace: Iterable[TraceRow] = ()) -> Outcome:
         await self.host.sleep(DISK_SECONDS)
         return await super().write(batch, number, trace)
 

@@ -6,7 +6,7 @@ meets the same operations meets the same faults.
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeVar
@@ -14,7 +14,7 @@ from typing import TypeVar
 from duly.core.changes import Batch
 from duly.core.moments import MICROSECONDS, Instant
 from duly.errors import StoreError
-from duly.stores.port import Persisted, Refusal, Replacement, Store, TraceRow
+from duly.stores.port import Outcome, Persisted, Replacement, Store, TraceRow
 from duly.testing import SimulatedHost
 
 T = TypeVar("T")
@@ -89,7 +89,7 @@ class FaultyStore:
         """The store's own read: where writing fails, reading often still works."""
         return await self._alive(lambda: self._store.has_replaced(number))
 
-    async def write(self, batch: Batch, number: int, trace: Iterable[TraceRow] = ()) -> Sequence[Refusal]:
+    async def write(self, batch: Batch, number: int, trace: Iterable[TraceRow] = ()) -> Outcome:
         """The store's own, or a fault."""
         return await self._suffer(lambda: self._store.write(batch, number, trace))
 

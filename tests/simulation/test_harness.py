@@ -22,6 +22,7 @@ from duly.core.task import AwaitingRetry, AwaitingRun, Interrupted, Running, Sta
 from duly.engine.gate import Gate
 from duly.engine.journal import Journal
 from duly.engine.runner import Runner
+from duly.stores.port import COMPLETE, Outcome
 from duly.stores.sqlite import SqliteStore
 from duly.stores.sqlite.write import Statements
 from tests.simulation.executor import SimulationError, check, execute
@@ -152,10 +153,10 @@ def start_before_it_is_durable(patch: pytest.MonkeyPatch) -> None:
     """SPEC 3.9: a start is durable before its callback begins."""
     write = Journal._write
 
-    async def answer_first(self: Journal, batch: Any, trace: Any) -> frozenset[int]:
-        if any(isinstance(each, Start) for each in batch) and self.fault is None:
+    async def answer_first(self: Journal, batch: Batch, trace: Any) -> Outcome:
+        if any(isinstance(each, Start) for each in batch.singles()) and self.fault is None:
             self._number += 1
-            return frozenset()
+            return COMPLETE
         return await write(self, batch, trace)
 
     patch.setattr(Journal, "_write", answer_first)

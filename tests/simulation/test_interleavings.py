@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -33,7 +33,7 @@ from duly.events import (
     TaskRunFailed,
     TaskRunStarted,
 )
-from duly.stores import Refusal, SqliteStore
+from duly.stores import Outcome, SqliteStore
 from duly.testing import SimulatedHost
 from duly.testing.sim_threads import Dice, SeededWorker
 from duly.threads import Inline, Threads
@@ -56,7 +56,7 @@ class WatchedStore(SqliteStore):
 
     latest_start = 0
 
-    async def write(self, batch: Batch, number: int, *rest: Any, **more: Any) -> Sequence[Refusal]:
+    async def write(self, batch: Batch, number: int, *rest: Any, **more: Any) -> Outcome:
         """From here on these starts may enter their callbacks, whatever is called meanwhile (SPEC 4.3)."""
         self.latest_start = max([self.latest_start, *(each.run for each in batch.singles() if isinstance(each, Start))])
         return await super().write(batch, number, *rest, **more)

@@ -21,7 +21,7 @@ from duly.events import (
     StandbyStarted,
     TaskRunStarted,
 )
-from duly.stores import Persisted, Refusal, Replacement, SqliteStore, Store
+from duly.stores import Outcome, Persisted, Replacement, SqliteStore, Store
 from duly.stores.port import EmbeddedStore, Holder, TraceRow
 from duly.testing import SimulatedHost
 from duly.threads import Inline
@@ -100,7 +100,7 @@ class SharedStore:
     async def has_replaced(self, number: int) -> bool:
         return await self._store.has_replaced(number)
 
-    async def write(self, batch: Batch, number: int, trace: Iterable[TraceRow] = ()) -> Sequence[Refusal]:
+    async def write(self, batch: Batch, number: int, trace: Iterable[TraceRow] = ()) -> Outcome:
         return await self._store.write(batch, number, trace)
 
     def touch(self) -> None:

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from datetime import UTC, timedelta
 from typing import Any, NamedTuple
 
@@ -22,7 +22,7 @@ import duly
 from duly.clock import SystemClock
 from duly.core.changes import Batch
 from duly.events import Event, TaskRunCompleted, TaskRunFailed, TaskRunStarted
-from duly.stores.port import Refusal, TraceRow
+from duly.stores.port import COMPLETE, Outcome, TraceRow
 from duly.stores.sqlite import SqliteStore
 from tests.system.clocks import AcceleratedClock
 
@@ -134,10 +134,10 @@ class ForgetfulStore(SqliteStore):
 
     _held: tuple[Any, ...] | None = None
 
-    async def write(self, batch: Batch, number: int, trace: Iterable[TraceRow] = ()) -> Sequence[Refusal]:
+    async def write(self, batch: Batch, number: int, trace: Iterable[TraceRow] = ()) -> Outcome:
         """Write the batch before this one."""
         before, self._held = self._held, (batch, number, trace)
-        return await super().write(*before) if before is not None else ()
+        return await super().write(*before) if before is not None else COMPLETE
 
 
 # --- the fork server -------------------------------------------------------------------------------------------------

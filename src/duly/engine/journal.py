@@ -21,7 +21,7 @@ from duly.engine.trace import Trace
 from duly.engine.traffic import Traffic
 from duly.events import StoreFault, StoreRecovered
 from duly.formal.trace import Event
-from duly.stores.port import TraceRow
+from duly.stores.port import COMPLETE, Outcome, TraceRow
 
 FIRST_BACKOFF_SECONDS: Final = 0.1
 LONGEST_BACKOFF_SECONDS: Final = 30.0
@@ -205,18 +205,18 @@ class Journal:
         batch = Batch(blocks)
         rows: Iterable[TraceRow] = () if self._trace is None else self._trace.rows_of(batch, notes)
         kept = rows if self._trace is not None and self._trace.kept else ()
-        refused = await self._write(batch, kept) if blocks or (notes and kept) else frozenset()
+        outcome = await self._write(batch, kept) if blocks or (notes and kept) else COMPLETE
         if self._trace is not None:
-            self._trace.became_durable(rows)
+            self._trace.became_durable(rows, outcome.refused)
         self._notes_at_hand = []
         for changes, answer in granted:
             if not answer.done():
-                answer.set_result(_without(refused, changes))
+                answer.set_result(_without(outcome.refused, changes))
         if ends.count:
             await settle(ends)
 
-    async def _write(self, batch: Batch, trace: Iterable[TraceRow]) -> frozenset[int]:
-        """Write a batch, again and again if need be; returns the runs whose starts the store refused."""
+    async def _write(self, batch: Batch, trace: Iterable[TraceRow]) -> Outcome:
+        """Write a batch, again and again if need be."""
         number = self.next_number()
         attempts = 0
         backoff = FIRST_BACKOFF_SECONDS
@@ -224,7 +224,7 @@ class Journal:
             attempts += 1
             try:
                 self._traffic.at_the_store = True
-                refusals = await self._store.write(batch, number, trace)
+                outcome = await self._store.write(batch, number, trace)
             except Exception as fault:
                 self.fault = fault
                 self._tried.set()
@@ -235,7 +235,7 @@ class Journal:
                     self.fault = None
                     self._tried.set()
                     self._outbox.emit(StoreRecovered("write", attempts))
-                return frozenset(refusal.start.run for refusal in refusals)
+                return outcome
             finally:
                 self._traffic.at_the_store = False
             self._bell.clear()

@@ -15,7 +15,7 @@ from duly.core.agenda import Agenda, Decision, decide
 from duly.core.changes import Starts
 from duly.core.moments import MICROSECONDS, Instant, Minute, as_datetime
 from duly.core.steps import Steps
-from duly.core.task import Correction
+from duly.core.task import Correction, Task
 from duly.engine import announce
 from duly.engine.gate import Gate
 from duly.engine.journal import Journal
@@ -34,6 +34,9 @@ CHUNK_STARTS_MAX: Final = 5_000
 
 LARGE_CHUNK: Final = 500
 """Yield to the event loop after asking this many tasks."""
+
+REFUSED_MICROSECONDS: Final = 1 * MICROSECONDS
+"""Ask tasks whose starts were refused again after this time: a store that says no does not keep the loop busy."""
 
 STEP_MICROSECONDS: Final = 1 * MICROSECONDS
 """A wall clock that moved this much more, or less, than time passed has been stepped."""
@@ -115,6 +118,9 @@ class Loop:
         self._queued_until = self.wall.seen
         """The instant up to which all that is due has been queued."""
         self._minute: Minute | None = None  # of the last poll
+        self._refused: list[Task] = []
+        """Tasks whose starts the store refused, until they are asked again what they owe."""
+        self._ask_again_at = Instant(0)
 
     # --- poll after poll ---------------------------------------------------------------------------------------------
 
@@ -170,6 +176,8 @@ class Loop:
         next_poll = self._agenda.minute_ends(since)
         if not self._gate.stopping and (timer := self._agenda.next_timer()) is not None:
             next_poll = min(next_poll, timer)
+        if self._refused and not self._gate.stopping:
+            next_poll = min(next_poll, self._ask_again_at)
         return max(now, next_poll)
 
     def _announce_polling(self) -> None:
@@ -221,6 +229,9 @@ class Loop:
                     self._agenda.apply(decision, granted)
                     self._runner.admit(granted, self._agenda.zone)
                     durable = granted
+                    if granted.count < decision.starts.count:
+                        self._keep_refused(decision, granted)
+                        limit = FIRST_CHUNK_STARTS
                 tally.evaluated += decision.evaluated
                 tally.started += granted.count
                 announce.starts(self._outbox, granted, self._agenda, self.active_since)
@@ -244,6 +255,7 @@ class Loop:
                 self._gate.wake.set()  # the clock went back; the next poll, which follows at once, deals with that
                 return None
             wall.see(now, agenda.zone)
+            self._review_refused(now)
             await paced(self._clock, agenda.queue_due(now), steps_between_clock_reads=8)
             self._queued_until = now
             if not agenda.waiting or not self._gate.open:
@@ -260,6 +272,18 @@ class Loop:
             self._next_run += decision.starts.count
             return decision if decision.evaluated else None
         return None
+
+    def _keep_refused(self, decision: Decision, granted: Starts) -> None:
+        """Remember tasks whose starts were refused: nothing else would ask them before their next due minute."""
+        made = {start.run for start in granted.singles()}
+        self._refused += [start.task for start in decision.starts.singles() if start.run not in made]
+        self._ask_again_at = Instant(self._clock.now() + REFUSED_MICROSECONDS)
+
+    def _review_refused(self, now: Instant) -> None:
+        if self._refused and now >= self._ask_again_at:
+            refused, self._refused = self._refused, []
+            for task in refused:
+                self._agenda.review(task, now)
 
     @contextlib.asynccontextmanager
     async def held(self) -> AsyncIterator[None]:

@@ -95,8 +95,11 @@ class Trace:
         self._running = rows.running_after
         return rows
 
-    def became_durable(self, rows: Iterable[Row]) -> None:
-        """Let the monitor judge rows, and announce what it finds."""
+    def became_durable(self, rows: Iterable[Row], refused: frozenset[int] = frozenset()) -> None:
+        """Let the monitor judge rows, and announce what it finds; starts that were refused were never made."""
+        if refused:
+            self._running -= len(refused)
+            rows = _without(refused, rows)
         monitor = self.monitor
         if monitor is None:
             return
@@ -107,6 +110,18 @@ class Trace:
             for violation in monitor.violations:
                 if violation.seq > seq:
                     announce.violation(self._setup.outbox, violation, self._setup.clock.zone())
+
+
+def _without(refused: frozenset[int], rows: Iterable[Row]) -> Iterator[Row]:
+    """The rows without those of refused starts; the numbers of runs under way, which stand in each start, close up."""
+    missing = 0
+    for row in rows:
+        if row[0] != "RS":
+            yield row
+        elif row[4] in refused:
+            missing += 1
+        else:
+            yield (*row[:6], row[6] - missing)
 
 
 def _monitor(registers: "RegisterSnapshot") -> "Monitor":

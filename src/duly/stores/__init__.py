@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 from duly import lazy
 
 if TYPE_CHECKING:
-    from duly.stores.port import Persisted, Reader, Refusal, Replacement, RunSelection, Store, View
+    from duly.stores.port import COMPLETE, Outcome, Persisted, Reader, Replacement, RunSelection, Store, View
     from duly.stores.sqlite import SqliteReader, SqliteStore
 
 __all__ = [
+    "COMPLETE",
+    "Outcome",
     "Persisted",
     "Reader",
-    "Refusal",
     "Replacement",
     "RunSelection",
     "SqliteReader",
@@ -28,7 +29,7 @@ __all__ = [
 __getattr__, __dir__ = lazy.attributes(
     __name__,
     {
-        "port": ("Persisted", "Reader", "Refusal", "Replacement", "RunSelection", "Store", "View"),
+        "port": ("COMPLETE", "Outcome", "Persisted", "Reader", "Replacement", "RunSelection", "Store", "View"),
         "sqlite": ("SqliteReader", "SqliteStore"),
     },
 )

@@ -16,7 +16,7 @@ from duly.core.cron import CronExpression
 from duly.core.moments import Delay, Instant, Minute
 from duly.core.record import EqualRows, StoredTask
 from duly.core.resolution import Mark, Resolution
-from duly.core.task import Correction, Start, idempotency_key
+from duly.core.task import Correction, idempotency_key
 
 if TYPE_CHECKING:
     from duly.formal.registers import RegisterSnapshot
@@ -73,11 +73,16 @@ class TraceRows(NamedTuple):
     registers: "RegisterSnapshot | None" = None
 
 
-class Refusal(NamedTuple):
-    """A start that the store did not grant, because its own record of the task says otherwise."""
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a batch: all of it is durable, but for the starts that are named here."""
 
-    start: Start
-    reason: str
+    refused: frozenset[int] = frozenset()
+    """Starts that were never made, by their run numbers: the store's own record of the task says otherwise."""
+
+
+COMPLETE: Final = Outcome()
+"""Nothing was refused: the answer of a store that belongs to one scheduler."""
 
 
 @runtime_checkable
@@ -99,10 +104,11 @@ class Store(Protocol):
         """Whether the replacement with this number has been applied, even if the call reported a fault."""
         ...
 
-    async def write(self, batch: Batch, number: int, trace: Iterable[TraceRow] = ()) -> Sequence[Refusal]:
-        """Make a batch of changes durable, all or none but the refused starts; and rows of the trace with it.
+    async def write(self, batch: Batch, number: int, trace: Iterable[TraceRow] = ()) -> Outcome:
+        """Make a batch of changes durable, all or none but what is refused; and rows of the trace with it.
 
-        A failed write is repeated with the same `batch` and `trace`, so `trace` can be iterated more than once.
+        A start that is refused leaves no row in the trace, and is asked for again about a second later. A failed write
+        is repeated with the same `batch` and `trace`, so `trace` can be iterated more than once.
         """
         ...
 

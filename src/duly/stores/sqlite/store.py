@@ -10,7 +10,7 @@ import contextlib
 import os
 import sqlite3
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import UTC
 from enum import Enum, auto
 from typing import Any, Final
@@ -19,7 +19,17 @@ from duly.core.changes import Batch
 from duly.core.moments import Instant, as_datetime
 from duly.core.resolution import NO_MARKS, Mark
 from duly.errors import StoreCorruptedError, StoreError, StoreLockedError
-from duly.stores.port import DEFAULT_HISTORY, Blockage, Holder, Persisted, Refusal, Replacement, TraceRow, TraceRows
+from duly.stores.port import (
+    COMPLETE,
+    DEFAULT_HISTORY,
+    Blockage,
+    Holder,
+    Outcome,
+    Persisted,
+    Replacement,
+    TraceRow,
+    TraceRows,
+)
 from duly.stores.sqlite import schema
 from duly.stores.sqlite.damage import check_indexes, check_whole
 from duly.stores.sqlite.faults import naming_faults
@@ -143,10 +153,10 @@ class SqliteStore:
         """Whether that replacement is in the file."""
         return await self._worker.run(lambda: self._has_replaced(number))
 
-    async def write(self, batch: Batch, number: int, trace: Iterable[TraceRow] = ()) -> Sequence[Refusal]:
+    async def write(self, batch: Batch, number: int, trace: Iterable[TraceRow] = ()) -> Outcome:
         """Make a batch durable; the lock makes this scheduler the only writer, so nothing is refused."""
         await self._worker.run(lambda: self._write(batch, number, trace))
-        return ()
+        return COMPLETE
 
     def touch(self) -> None:
         """Set the lock file's modification time: the last poll."""
