@@ -86,7 +86,7 @@ coverage: $(VENV)/.dev-ready ## run every test, of large counts a share, and rep
 	$(call heading,coverage of the core)
 	$(BIN)/python -m coverage report --include='*/duly/core/*' --fail-under=95
 
-bench: $(BENCH)/.ready $(APSCHEDULER4)/.ready ## measure duly beside its peers, for more than an hour; writes benchmarks/results
+bench: $(BENCH)/.ready $(APSCHEDULER4)/.ready ## measure duly beside its peers, in less than an hour; writes benchmarks/results
 	$(call heading,benchmarks)
 	@PYTHONPATH=src $(BENCH)/bin/python -m benchmarks $(ARGS)
 
@@ -145,10 +145,10 @@ $(VENV)/.dev-ready: $(VENV)/.run-ready requirements/dev.txt pyproject.toml
 	@$(PIP_INSTALL) --no-deps --no-build-isolation --editable .
 	@touch $@
 
-# `any` holds what duly itself needs, which is pure Python: other interpreters of this machine are measured with it.
-$(BENCH)/.ready: $(BENCH)/.created requirements/bench.txt requirements/run.txt
+# `any` holds pure Python, for the other interpreters of this machine: what duly itself needs, and the peer beside it.
+$(BENCH)/.ready: $(BENCH)/.created requirements/bench.txt requirements/bench-any.txt
 	@$(PIP_INSTALL:$(BIN)/%=$(BENCH)/bin/%) --require-hashes --no-deps -r requirements/bench.txt
-	@$(PIP_INSTALL:$(BIN)/%=$(BENCH)/bin/%) --require-hashes --no-deps --upgrade --target $(BENCH)/any -r requirements/run.txt
+	@$(PIP_INSTALL:$(BIN)/%=$(BENCH)/bin/%) --require-hashes --no-deps --upgrade --target $(BENCH)/any -r requirements/bench-any.txt
 	@touch $@
 
 $(APSCHEDULER4)/.ready: $(APSCHEDULER4)/.created requirements/bench-apscheduler4.txt

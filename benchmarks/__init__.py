@@ -5,6 +5,7 @@ children, child         each measurement in a process of its own, ours and the p
 workload, witness, clocks   the tasks, the callback that notices, and a clock that leaps over dull seconds
 ours/                   what is measured of duly
 peers/                  the same of others, each set up as its documentation says
+layouts                 states as rows beside states as spans, without a scheduler
 targets                 what was promised, row by row, and whether it is met
 machine, report, plots  the facts, the tables, the curves
 """

@@ -7,10 +7,11 @@ could not be written; 130 that it was interrupted.
 import argparse
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import date
+from datetime import date, datetime
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.markdown import Markdown
@@ -21,7 +22,7 @@ from benchmarks.child import SCRATCH
 from benchmarks.children import Outcomes, interpreter_for, run_all
 from benchmarks.figures import Figures
 from benchmarks.plan import FULL, OTHER_PYTHONS, QUICK, TINY, Measurement, Size, groups, measurements
-from benchmarks.targets import FEWEST_ROUNDS, is_judged, verdicts
+from benchmarks.targets import FEWEST_ROUNDS, Verdict, verdicts
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -34,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         console.print(f"cannot go on: {error}", style="red", markup=False)
         return 2
     except KeyboardInterrupt:
-        console.print("interrupted; nothing was written")
+        console.print("interrupted; what was measured has been written")
         return 130
 
 
@@ -43,36 +44,102 @@ def _run(options: argparse.Namespace, console: Console) -> int:
         for page in report.publish(options.results):
             console.print(f"{page} quotes the last run")
         return 0
-    size: Size = TINY if options.tiny else QUICK if options.quick else FULL
-    if options.rounds:
-        size = replace(size, budget_s=float("inf"))  # rounds that were asked for are all measured
-    planned = [each for each in measurements(size) if not options.only or each.group in options.only]
+    size = _size(options)
+    everything = measurements(size)
+    planned = [each for each in everything if not options.only or each.group in options.only]
     options.results.mkdir(parents=True, exist_ok=True)  # before an hour of work, not after it
     SCRATCH.mkdir(exist_ok=True)
     others = {version: found for version in OTHER_PYTHONS if (found := interpreter_for(version, ""))}
     facts = machine.facts(SCRATCH, {version: machine.version_of(found) for version, found in others.items()})
-    outcomes = _measure(planned, size, options.rounds or size.rounds, console)
-    figures = Figures(outcomes)
-    about = {
+    rounds = options.rounds or size.rounds
+    about: dict[str, Any] = {
         "date": date.today().isoformat(),
         "command": _command(options),
         "size": size.name,
-        "rounds": outcomes.rounds,
-        "judged": is_judged(size, outcomes.rounds),
-        "seconds": outcomes.seconds,
+        "rounds": rounds,
+        "judged": size.is_full and rounds >= FEWEST_ROUNDS,
+        "seconds": 0.0,
         "machine": facts,
+        "complete": False,
     }
-    rows = verdicts(figures, size, outcomes.rounds)
-    drawn = plots.draw(figures, size, options.results)
-    report.write(options.results, about, rows, figures, outcomes, drawn)
-    console.print(Markdown(f"{report.header(about)}\n{report.verdict_table(rows)}"))
+    about, outcomes = _merged(options, about, {each.key for each in everything})
+    sections = _keys_by_section(everything)
+
+    def write(*, complete: bool) -> list[Verdict]:
+        figures = Figures(outcomes)
+        rows = verdicts(figures, size)
+        if not about.get("repeated"):
+            about.update(rounds=outcomes.rounds or rounds, seconds=outcomes.seconds, complete=complete)
+        drawn = plots.draw(figures, size, options.results) if complete else plots.drawn(options.results)
+        report.write(options.results, about, rows, figures, outcomes, drawn, sections)
+        return rows
+
+    try:
+        _measure(planned, size, rounds, console, outcomes, lambda: write(complete=False))
+    except KeyboardInterrupt:
+        write(complete=False)
+        raise
+    rows = write(complete=True)
+    console.print(Markdown(f"{report.header(about)}\n{report.verdict_table(rows, when=True)}"))
+    console.print(Markdown(report.section_table(_keys_by_section(planned), outcomes)))
     console.print(f"Written to {options.results}")
-    for text in outcomes.broken:
-        console.print(f"broken: {text}", style="red", markup=False)
-    return 2 if outcomes.broken or not outcomes.samples else 0
+    broken = {each.key for each in planned} & outcomes.broken.keys()
+    for key in sorted(broken):
+        for text in outcomes.broken[key]:
+            console.print(f"broken: {key}, {text}", style="red", markup=False)
+    return 2 if broken or not any(each.key in outcomes.samples for each in planned) else 0
 
 
-def _measure(planned: list[Measurement], size: Size, rounds: int, console: Console) -> Outcomes:
+def _size(options: argparse.Namespace) -> Size:
+    size: Size = TINY if options.tiny else QUICK if options.quick else FULL
+    if options.rounds:
+        size = replace(size, budget_s=float("inf"))  # rounds that were asked for are all measured
+    if options.minutes:
+        size = replace(size, real_minutes=options.minutes)
+    return size
+
+
+def _merged(options: argparse.Namespace, about: dict[str, Any], planned: set[str]) -> tuple[dict[str, Any], Outcomes]:
+    """What the folder has, to be replaced measurement by measurement; and what is said about the whole."""
+    found = report.earlier(options.results)
+    if found is None:
+        return about, Outcomes()
+    before, outcomes = found
+    same_size = before["size"] == about["size"]
+    same_machine = all(before["machine"].get(fact) == about["machine"][fact] for fact in ("processor", "memory"))
+    if not (same_size and same_machine):
+        if options.only and options.results == report.RESULTS:
+            what = f"on another machine ({before['machine']['processor']})" if same_size else f"as {before['size']}"
+            raise OSError(
+                f"the results in {options.results} were measured {what}, so one section cannot be measured again: "
+                "measure everything, or name another folder with --results"
+            )
+        return about, Outcomes()
+    for key in {*outcomes.samples, *outcomes.absent, *outcomes.broken, *outcomes.ran} - planned:
+        outcomes.forget(key)  # of an earlier version of this program
+    if not options.only:
+        return about, outcomes
+    now = datetime.now().strftime("%Y-%m-%d %H:%M")
+    return {**before, "repeated": {**before.get("repeated", {}), **dict.fromkeys(options.only, now)}}, outcomes
+
+
+def _keys_by_section(planned: list[Measurement]) -> dict[str, list[str]]:
+    sections: dict[str, list[str]] = {}
+    for measurement in planned:
+        keys = sections.setdefault(measurement.group, [])
+        if measurement.key not in keys:
+            keys.append(measurement.key)
+    return sections
+
+
+def _measure(
+    planned: list[Measurement],
+    size: Size,
+    rounds: int,
+    console: Console,
+    outcomes: Outcomes,
+    save: Callable[[], object],
+) -> None:
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
     with Progress(*columns, console=console) as progress:
         bar = progress.add_task("", total=rounds * len(planned))
@@ -83,9 +150,8 @@ def _measure(planned: list[Measurement], size: Size, rounds: int, console: Conso
             if not console.is_terminal:
                 console.print(description, markup=False, highlight=False)
 
-        outcomes = run_all(planned, size, rounds, tell)
+        run_all(planned, size, rounds, tell, outcomes, save)
         progress.update(bar, description="done", completed=rounds * len(planned))
-    return outcomes
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -94,12 +160,16 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--quick", action="store_true", help="fewer tasks, two minutes; nothing is judged")
     parser.add_argument("--tiny", action="store_true", help="hardly any tasks: whether everything runs at all")
-    parser.add_argument("--only", nargs="+", metavar="NAME", choices=groups(FULL),
-                        help=f"only these: {', '.join(groups(FULL))}")  # fmt: skip
+    sections = groups(FULL)
+    parser.add_argument("--only", nargs="+", metavar="SECTION", choices=sections,
+                        help=f"measure only these, and keep what others have: {', '.join(sections)}")  # fmt: skip
     parser.add_argument(
         "--rounds",
-        type=_rounds,
+        type=_at_least_one,
         help=f"how many, however long they take; with fewer than {FEWEST_ROUNDS} nothing is judged",
+    )
+    parser.add_argument(
+        "--minutes", type=_at_least_one, help=f"how many real minutes are watched (default {FULL.real_minutes})"
     )
     parser.add_argument("--results", type=Path, default=report.RESULTS, help="the folder to write to")
     parser.add_argument("--publish", action="store_true",
@@ -107,9 +177,9 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _rounds(text: str) -> int:
+def _at_least_one(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"a number of rounds is at least 1, got {text!r}")
+        raise argparse.ArgumentTypeError(f"a whole number of at least 1 is needed, got {text!r}")
     return int(text)
 
 
@@ -118,6 +188,7 @@ def _command(options: argparse.Namespace) -> str:
     more = [word for word in ("--tiny",) if options.tiny]
     more += ["--only", *options.only] if options.only else []
     more += ["--rounds", str(options.rounds)] if options.rounds else []
+    more += ["--minutes", str(options.minutes)] if options.minutes else []
     target = "make bench-quick" if options.quick else "make bench"
     return f"{target} ARGS={shlex.quote(shlex.join(more))}" if more else target
 

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cache
 from pathlib import Path
 
@@ -24,33 +25,64 @@ Sample = dict[str, float]
 
 
 @dataclass
-class Outcomes:
-    """The output of the children: samples by key, one per round; why some could not be measured; what broke."""
+class Ran:
+    """When a measurement ran: the begin of its first child, and the seconds of all its children together."""
 
-    samples: dict[str, list[Sample]] = field(default_factory=dict)
-    absent: dict[str, str] = field(default_factory=dict)
-    broken: list[str] = field(default_factory=list)
-    rounds: int = 0
+    at: str  # local time, to the minute
     seconds: float = 0.0
 
 
+@dataclass
+class Outcomes:
+    """The output of the children by key: samples, one per round; when they ran; why some are missing; what broke."""
+
+    samples: dict[str, list[Sample]] = field(default_factory=dict)
+    absent: dict[str, str] = field(default_factory=dict)
+    broken: dict[str, list[str]] = field(default_factory=dict)
+    ran: dict[str, Ran] = field(default_factory=dict)
+    rounds: int = 0
+    seconds: float = 0.0
+
+    def forget(self, key: str) -> None:
+        """Forget a measurement that is about to be repeated: results of an earlier run may be in here."""
+        for kept in (self.samples, self.absent, self.broken, self.ran):
+            kept.pop(key, None)
+
+
 def run_all(
-    planned: Sequence[Measurement], size: Size, rounds: int, tell: Callable[[int, int, Measurement], None]
+    planned: Sequence[Measurement],
+    size: Size,
+    rounds: int,
+    tell: Callable[[int, int, Measurement], None],
+    outcomes: Outcomes | None = None,
+    save: Callable[[], object] = lambda: None,
 ) -> Outcomes:
-    """Run all measurements, round after round, so that a disturbance affects duly and its peers alike."""
-    outcomes = Outcomes()
+    """Run all measurements, round after round, so that a disturbance affects duly and its peers alike.
+
+    `outcomes` may hold earlier results, which are replaced one by one. `save` is called at the end of each section in
+    each round, so an interrupted run keeps what it has measured.
+    """
+    outcomes = Outcomes() if outcomes is None else outcomes
     begun = time.monotonic()
+    seen: set[str] = set()
     for number in range(rounds):
         lap = time.monotonic()
         for position, measurement in enumerate(planned):
-            if time.monotonic() - begun > size.budget_s:
-                outcomes.absent.setdefault(measurement.key, f"the {size.budget_s:.0f} s of this run were over")
-                continue
+            key = measurement.key
             if measurement.once and number > 0:
+                continue
+            if key not in seen:
+                seen.add(key)
+                outcomes.forget(key)
+            if time.monotonic() - begun > size.budget_s:
+                outcomes.absent.setdefault(key, f"the {size.budget_s:.0f} s of this run were over")
                 continue
             tell(number, position, measurement)
             run_one(measurement, size, outcomes, number)
-        outcomes.rounds += 1
+            outcomes.seconds = time.monotonic() - begun
+            if position + 1 == len(planned) or planned[position + 1].group != measurement.group:
+                save()
+        outcomes.rounds = number + 1
         outcomes.seconds = time.monotonic() - begun
         if outcomes.seconds + (time.monotonic() - lap) > size.budget_s:
             break
@@ -58,20 +90,38 @@ def run_all(
 
 
 def run_one(measurement: Measurement, size: Size, outcomes: Outcomes, number: int) -> None:
-    """One child, from its start to its last line."""
+    """One child, from its start to its last line; whatever goes wrong with it is noted, and the others go on."""
     key = measurement.key
     if key in outcomes.absent:
         return
+    ran = outcomes.ran.setdefault(key, Ran(datetime.now().strftime("%Y-%m-%d %H:%M")))
+    begun = time.monotonic()
+    try:
+        _run_child(measurement, size, outcomes, number)
+    except Exception as error:
+        _note_broken(outcomes, key, number, f"{type(error).__name__}: {error}")
+    ran.seconds += time.monotonic() - begun
+
+
+def _note_broken(outcomes: Outcomes, key: str, number: int, what: str) -> None:
+    outcomes.broken.setdefault(key, []).append(f"round {number + 1}: {what}")
+
+
+def _run_child(measurement: Measurement, size: Size, outcomes: Outcomes, number: int) -> None:
+    key = measurement.key
     interpreter = interpreter_for(measurement.python, measurement.needs)
     if interpreter is None:
-        what = measurement.needs or f"Python {measurement.python}"
-        outcomes.absent[key] = f"{what} is not installed" if measurement.needs else f"{what} was not found"
+        is_version = measurement.python[:1].isdigit()
+        if is_version and interpreter_for(measurement.python, "") is None:
+            outcomes.absent[key] = f"Python {measurement.python} was not found"
+        else:
+            outcomes.absent[key] = f"{measurement.needs} is not installed"
         return
     command = [interpreter, "-m", "benchmarks.child", measurement.module, json.dumps(measurement.arguments)]
     with scratch_folder() as folder:  # made here, so that a child that is ended leaves nothing behind
-        answer = _call([*command, str(folder)], size.patience_s)
+        answer = _call([*command, str(folder)], size.patience_s + measurement.real_seconds)
     if isinstance(answer, str):
-        outcomes.broken.append(f"{key}, round {number + 1}: {answer}")
+        _note_broken(outcomes, key, number, answer)
     elif answer is None:
         outcomes.absent[key] = "this version of duly has no such option"
     else:

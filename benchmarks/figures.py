@@ -46,13 +46,25 @@ class Figures:
     def __init__(self, outcomes: Outcomes) -> None:
         self._samples = outcomes.samples
         self._absent = outcomes.absent
+        self._broken = outcomes.broken
+        self._ran = outcomes.ran
 
     def __contains__(self, key: str) -> bool:
         return bool(self._samples.get(key))
 
     def reason(self, *keys: str) -> str:
         """Why there is no figure."""
+        if any(key in self._broken for key in keys):
+            return "broken: see below"
         return next((self._absent[key] for key in keys if key in self._absent), "not measured in this run")
+
+    def rounds(self, key: str) -> int:
+        """How many samples there are."""
+        return len(self._samples.get(key, []))
+
+    def when(self, *keys: str) -> str:
+        """When the earliest of these measurements ran, as local time to the minute; empty if that is not known."""
+        return min((self._ran[key].at for key in keys if key in self._ran and key in self), default="")
 
     def values(self, key: str, name: str) -> list[float]:
         """The values of a measurement, one per round."""

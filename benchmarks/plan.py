@@ -5,7 +5,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-OTHER_PYTHONS = tuple(v for v in ("3.11", "3.12", "3.13") if v != f"{sys.version_info[0]}.{sys.version_info[1]}")
+THIS_PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
+OTHER_PYTHONS = tuple(version for version in ("3.11", "3.12", "3.13", "3.14", "3.15") if version != THIS_PYTHON)
+"""Measured as well where they are installed."""
 
 
 @dataclass(frozen=True)
@@ -15,7 +17,10 @@ class Size:
     name: str
     rounds: int
     compared: tuple[int, ...]  # ours beside the peers; the last is the one that counts, the others are for the curves
-    hopeless: int  # the same for peers that would need the rest of the hour
+    slow: int  # the same for peers that would need minutes for it
+    slowest: int  # the same for peers that would need the rest of the hour
+    rest_s: float  # before the boundary, where peers rest as well
+    pairs: int  # of schedule and duly, in turn, in each round: both take a tenth of a second, so one pair says little
     growing: tuple[int, ...]  # ours alone, for the curves; the last is the large one
     large: int
     overhead: int
@@ -25,11 +30,18 @@ class Size:
     hard_large: int
     changed: int
     blocking: int
-    minutes: int  # boundaries that one child watches
-    system_clock: bool  # wait for real minutes where that is short enough
+    minutes: int  # boundaries that one child watches, of a clock that leaps from one to the next
+    hour: int  # the same of the child that watches for an hour
+    real_minutes: int  # boundaries that pass in real time
+    system_clock: bool  # whether they do; a clock that leaps tries out everything else
+    minutely: int  # tasks that are due at each of them
+    history: int  # run records of the store in which one task is due
+    imports: int  # processes of each kind
+    layout_tasks: int
     cron_repeats: int
     events: int  # of the trace that the checker reads
     patience_s: float  # with one child
+    peer_patience_s: float  # with the last start of a peer; what it had not started by then is said
     budget_s: float = float("inf")  # no further round begins that would not end within this, and no child after it
 
     @property
@@ -42,7 +54,10 @@ FULL = Size(
     name="full",
     rounds=3,
     compared=(1_000, 10_000),
-    hopeless=2_000,
+    slow=5_000,
+    slowest=500,
+    rest_s=2.0,
+    pairs=3,
     growing=(10_000, 100_000, 1_000_000),
     large=1_000_000,
     overhead=200_000,
@@ -53,16 +68,26 @@ FULL = Size(
     changed=100_000,
     blocking=10_000,
     minutes=10,
+    hour=60,
+    real_minutes=10,
     system_clock=True,
+    minutely=200_000,
+    history=1_000_000,
+    imports=40,
+    layout_tasks=200_000,
     cron_repeats=10,
-    events=2_000_000,
-    patience_s=900,
+    events=1_000_000,
+    patience_s=300,
+    peer_patience_s=90,
 )
 QUICK = Size(
     name="quick",
     rounds=3,
     compared=(50,),
-    hopeless=50,
+    slow=50,
+    slowest=50,
+    rest_s=0.3,
+    pairs=1,
     growing=(1_000, 10_000),
     large=10_000,
     overhead=10_000,
@@ -73,17 +98,27 @@ QUICK = Size(
     changed=1_000,
     blocking=200,
     minutes=2,
+    hour=4,
+    real_minutes=2,
     system_clock=False,
+    minutely=1_000,
+    history=10_000,
+    imports=3,
+    layout_tasks=10_000,
     cron_repeats=3,
     events=100_000,
     patience_s=60,
+    peer_patience_s=6,
     budget_s=105,
 )
 TINY = Size(
     name="tiny",
     rounds=1,
     compared=(5,),
-    hopeless=5,
+    slow=5,
+    slowest=5,
+    rest_s=0.3,
+    pairs=1,
     growing=(10, 100),
     large=100,
     overhead=100,
@@ -94,10 +129,17 @@ TINY = Size(
     changed=10,
     blocking=5,
     minutes=1,
+    hour=1,
+    real_minutes=2,
     system_clock=False,
+    minutely=50,
+    history=1_000,
+    imports=1,
+    layout_tasks=100,
     cron_repeats=1,
     events=5_000,
     patience_s=60,
+    peer_patience_s=6,
 )
 
 
@@ -111,17 +153,22 @@ class Measurement:
     arguments: dict[str, Any] = field(default_factory=dict)
     python: str = ""  # another interpreter than the one that runs this: a version, or an environment
     needs: str = ""  # a package that the interpreter must have
-    once: bool = False  # in the first round only: a count that does not vary, or a point of a curve
+    once: bool = False  # in the first round only: a count that does not vary, a point of a curve, or real minutes
+    real_seconds: float = 0.0  # that it waits for, beyond the patience with a child
 
 
 def measurements(size: Size) -> list[Measurement]:
-    """In the order in which a round goes through them."""
+    """In the order in which a round goes through them; the measurements of a section stand together."""
     return [
         *_compared(size),
+        *_beside_schedule(size),
         *_growing(size),
         *_quiet(size),
         *_costs(size),
         *_hard_cases(size),
+        *_threads(size),
+        *_layouts(size),
+        *_real_minutes(size),
     ]
 
 
@@ -145,34 +192,52 @@ PEERS: tuple[tuple[str, str, dict[str, Any], str, str], ...] = (
 )
 
 
-HOPELESS = {"APScheduler 4, SQLite"}
-"""Peers that are compared with fewer tasks: at 10,000 one tick takes longer than everything else in a round."""
+SLOW = {"APScheduler 4, memory", "arq"}
+SLOWEST = {"APScheduler 4, SQLite"}
+"""Peers that are compared with fewer tasks: at 10,000 they would take half of each round."""
 
-IMPATIENTLY = {"celery": 0.05, "apscheduler3": 0.1, "apscheduler4": 0.1}
-"""Peers that are watched for a limited time only, as a share of the patience with one child."""
+PATIENCE = {"celery": 0.25, "apscheduler3": 1.0, "apscheduler4": 1.0}
+"""Peers that are watched for a limited time only, as a share of the patience with a peer."""
 
 
 def compared_with(name: str, size: Size) -> int:
     """How many tasks a peer is compared with."""
-    return size.hopeless if name in HOPELESS else size.compared[-1]
+    return size.slowest if name in SLOWEST else size.slow if name in SLOW else size.compared[-1]
 
 
 def _compared(size: Size) -> Iterator[Measurement]:
     largest = size.compared[-1]
-    for tasks in sorted({*size.compared, size.hopeless}):
-        is_point = tasks not in (largest, size.hopeless)
-        # Real minutes only for the comparison that counts: the others wait for the same, a leap later.
-        ours = {"tasks": tasks, "expressions": "together", "system_clock": size.system_clock and tasks == largest}
-        yield Measurement(f"duly {tasks}", "compare", "ours.tick", ours, once=is_point)
+    for tasks in sorted({*size.compared, size.slow, size.slowest}):
+        counts = tasks in (largest, size.slow, size.slowest)
+        yield Measurement(f"duly {tasks}", "compare", "ours.tick", _beside_peers(tasks, size), once=not counts)
         if tasks == largest:
             yield Measurement(f"duly initialize {tasks}", "compare", "ours.initialize", {"tasks": tasks})
         for name, module, others, python, needs in PEERS:
             counts = tasks == compared_with(name, size)
             if counts or (tasks in size.compared and tasks < compared_with(name, size)):
-                patience = {"patience_s": IMPATIENTLY[module] * size.patience_s} if module in IMPATIENTLY else {}
+                patience = {"patience_s": PATIENCE[module] * size.peer_patience_s} if module in PATIENCE else {}
                 arguments = {"tasks": tasks, **others, **patience}
                 key = f"{name} {tasks}"
                 yield Measurement(key, "compare", f"peers.{module}", arguments, python, needs, once=not counts)
+
+
+def _beside_peers(tasks: int, size: Size) -> dict[str, Any]:
+    """The tick that stands beside a peer's: one expression for all, and seconds of rest before it, as peers have."""
+    return {"tasks": tasks, "expressions": "together", "lead_seconds": size.rest_s}
+
+
+def _beside_schedule(size: Size) -> Iterator[Measurement]:
+    """On every Python, several times a round: the two are closer to each other than to any other peer."""
+    tasks = size.compared[-1]
+    for version in (THIS_PYTHON, *OTHER_PYTHONS):
+        python = "" if version == THIS_PYTHON else version
+        for _ in range(size.pairs):
+            yield Measurement(
+                f"duly beside schedule on {version}", "schedule", "ours.tick", _beside_peers(tasks, size), python
+            )
+            yield Measurement(
+                f"schedule on {version}", "schedule", "peers.schedule", {"tasks": tasks}, python, "schedule"
+            )
 
 
 def _growing(size: Size) -> Iterator[Measurement]:
@@ -180,21 +245,24 @@ def _growing(size: Size) -> Iterator[Measurement]:
         yield Measurement(f"tick {tasks}", "tick", "ours.tick", {"tasks": tasks})
         for version in OTHER_PYTHONS:
             yield Measurement(f"tick {tasks} on {version}", "tick", "ours.tick", {"tasks": tasks}, version)
-    yield Measurement(f"tick {size.large} frozen", "tick", "ours.tick", {"tasks": size.large, "freeze": True})
+    frozen = {"tasks": size.large, "freeze": True}
+    yield Measurement(f"tick {size.large} frozen", "tick", "ours.tick", frozen, once=True)
     for tasks in size.growing:
-        yield Measurement(f"initialize {tasks}", "initialize", "ours.initialize", {"tasks": tasks})
+        yield Measurement(f"initialize {tasks}", "initialize", "ours.initialize", {"tasks": tasks, "plain": True})
 
 
 def _quiet(size: Size) -> Iterator[Measurement]:
     yield Measurement("idle", "idle", "ours.idle", {"tasks": size.large, "minutes": size.minutes})
-    for key, tasks in (("one due, few", 1_000), ("one due", size.large)):
-        yield Measurement(key, "one-due", "ours.one_due", {"tasks": tasks, "minutes": size.minutes})
+    yield Measurement("one due, few", "one-due", "ours.one_due", {"tasks": 1_000, "minutes": size.minutes})
+    among = {"tasks": size.large, "minutes": size.hour, "history": size.history}
+    yield Measurement("one due", "one-due", "ours.one_due", among)
 
 
 def _costs(size: Size) -> Iterator[Measurement]:
     yield Measurement("overhead", "overhead", "ours.overhead", {"tasks": size.overhead})
     uncollected = {"tasks": size.overhead // 2, "collector": False}
     yield Measurement("overhead uncollected", "overhead", "ours.overhead", uncollected)
+    yield Measurement("import", "import", "ours.imports", {"processes": size.imports})
     yield Measurement("memory", "memory", "ours.memory", {"tasks": size.large}, once=True)
     growth = {"tasks": size.growth_tasks, "runs": size.growth_runs}
     if not size.is_full:
@@ -218,3 +286,32 @@ def _hard_cases(size: Size) -> Iterator[Measurement]:
     yield Measurement("trace", "hard", "ours.tick", {**plain, "trace": True})
     yield Measurement("monitor", "hard", "ours.tick", {**plain, "monitor": True})
     yield Measurement("blocking", "hard", "ours.tick", {"tasks": size.blocking, "blocking": True})
+
+
+THREADS = (8, 32, 200)
+
+
+def _threads(size: Size) -> Iterator[Measurement]:
+    for threads in THREADS:
+        ours = {"tasks": size.blocking, "blocking": True, "expressions": "together", "max_concurrency": threads}
+        yield Measurement(f"threads {threads}", "threads", "ours.tick", {**ours, "lead_seconds": size.rest_s})
+        peer = {"tasks": size.blocking, "threads": threads, "patience_s": size.peer_patience_s}
+        yield Measurement(
+            f"APScheduler 3, {threads} threads", "threads", "peers.apscheduler3_threads", peer, needs="apscheduler"
+        )
+
+
+def _layouts(size: Size) -> Iterator[Measurement]:
+    yield Measurement("layouts", "layouts", "layouts", {"tasks": size.layout_tasks})
+
+
+def _real_minutes(size: Size) -> Iterator[Measurement]:
+    arguments = {
+        "tasks": size.minutely,
+        "others": size.large,
+        "history": size.history,
+        "minutes": size.real_minutes,
+        "system_clock": size.system_clock,
+    }
+    lasts = 60.0 * (size.real_minutes + 2) if size.system_clock else 0.0
+    yield Measurement("real minutes", "minutes", "ours.real_minutes", arguments, once=True, real_seconds=lasts)

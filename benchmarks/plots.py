@@ -8,12 +8,14 @@ from benchmarks.plan import OTHER_PYTHONS, PEERS, Size
 COLOURS = ("#4477aa", "#66ccee", "#228833", "#ccbb44", "#ee6677", "#aa3377", "#bbbbbb", "#000000", "#ee8866", "#44bb99")
 """Colours that readers with colour blindness can tell apart."""
 
+FILES = ("tick.svg", "initialize.svg")
+
 Curve = tuple[str, list[str], str]
 
 
 def draw(figures: Figures, size: Size, folder: Path) -> list[Path]:
     """One file for each plot that has anything to show."""
-    compared = sorted({*size.compared, size.hopeless})
+    compared = sorted({*size.compared, size.slow, size.slowest})
     ticks: list[Curve] = [("duly", [f"tick {tasks}" for tasks in size.growing], "last_start_s")]
     ticks += [
         (f"duly, Python {version}", [f"tick {tasks} on {version}" for tasks in size.growing], "last_start_s")
@@ -25,11 +27,16 @@ def draw(figures: Figures, size: Size, folder: Path) -> list[Path]:
         ("duly, warm", [f"initialize {tasks}" for tasks in size.growing], "warm_s"),
     ]
     initialized += [(name, [f"{name} {tasks}" for tasks in compared], "initialize_s") for name, *_ in PEERS]
-    drawn = (
-        _plot(figures, ticks, "From the due instant to the last start", folder / "tick.svg"),
-        _plot(figures, initialized, "Declaring tasks", folder / "initialize.svg"),
+    made = (
+        _plot(figures, ticks, "From the due instant to the last start", folder / FILES[0]),
+        _plot(figures, initialized, "Declaring tasks", folder / FILES[1]),
     )
-    return [path for path in drawn if path is not None]
+    return [path for path in made if path is not None]
+
+
+def drawn(folder: Path) -> list[Path]:
+    """The files that an earlier run has drawn."""
+    return [folder / name for name in FILES if (folder / name).exists()]
 
 
 def _plot(figures: Figures, curves: list[Curve], title: str, path: Path) -> Path | None:

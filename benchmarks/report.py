@@ -3,10 +3,11 @@
 import json
 import re
 from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks.children import ROOT, Outcomes
+from benchmarks.children import ROOT, Outcomes, Ran
 from benchmarks.figures import Figures, number
 from benchmarks.targets import Verdict
 
@@ -20,21 +21,40 @@ def header(about: dict[str, Any]) -> str:
     machine = "; ".join(f"{name}: {fact}" for name, fact in about["machine"].items())
     rounds = "1 round" if about["rounds"] == 1 else f"{about['rounds']} rounds"
     judged = "" if about["judged"] else " Fewer tasks or rounds than the targets ask for: nothing is judged."
+    if not about.get("complete", True):
+        judged += " **The run was not completed:** rows that it did not reach are of an earlier one, or missing."
+    if about.get("repeated"):
+        sections = ", ".join(f"{section} ({when})" for section, when in sorted(about["repeated"].items()))
+        judged += f" Measured again since then: {sections}."
     return (
         f"Measured on {about['date']} with `{about['command']}`, {rounds} in {number(about['seconds'] / 60)} minutes; "
         f"medians, with the range over the rounds in brackets.{judged}\n\n{machine}.\n"
     )
 
 
-def verdict_table(rows: Iterable[Verdict]) -> str:
-    """Target, measured, met."""
+def verdict_table(rows: Iterable[Verdict], *, when: bool = False) -> str:
+    """Target, measured, met, and on request the time at which each row was measured."""
     lines = ["| | target | measured | met? |", "|---|---|---|---|"]
+    if when:
+        lines = [f"{lines[0]} measured at |", f"{lines[1]}---|"]
     section = ""
     for row in rows:
         if row.section != section:
             section = row.section
-            lines.append(f"| **{section}** | | | |")
-        lines.append(f"| {row.what} | {row.target} | {row.measured} | {row.mark} |")
+            lines.append(f"| **{section}** | | | |{' |' if when else ''}")
+        lines.append(f"| {row.what} | {row.target} | {row.measured} | {row.mark} |{f' {row.when} |' if when else ''}")
+    return "\n".join(lines) + "\n"
+
+
+def shortfalls(rows: Iterable[Verdict]) -> str:
+    """The targets that were missed, each with its reason where that is known."""
+    missed = [row for row in rows if row.met is False]
+    if not missed:
+        return "Every target was met in this run.\n"
+    lines = []
+    for row in missed:
+        why = f": {row.why}" if row.why else ""
+        lines.append(f"- *{row.section}*, {row.what}: {row.measured} instead of {row.target}{why}.")
     return "\n".join(lines) + "\n"
 
 
@@ -42,7 +62,9 @@ def figure_tables(figures: Figures, outcomes: Outcomes) -> str:
     """Every figure of every measurement."""
     lines: list[str] = []
     for key, samples in outcomes.samples.items():
-        lines += ["", f"**{key}**", "", "| | |", "|---|---|"]
+        ran = outcomes.ran.get(key)
+        when = f", measured at {ran.at}, {number(ran.seconds)} s in all" if ran else ""
+        lines += ["", f"**{key}**{when}", "", "| | |", "|---|---|"]
         for name in samples[0]:
             figure = figures.of(key, name)
             shown = name.replace("|", ", ")
@@ -50,10 +72,20 @@ def figure_tables(figures: Figures, outcomes: Outcomes) -> str:
     absent = [f"- {key}: {reason}" for key, reason in outcomes.absent.items()]
     if absent:
         lines += ["", "Not measured:", "", *absent]
-    broken = [f"- {text}" for text in outcomes.broken]
+    broken = [f"- {key}, {text}" for key, texts in outcomes.broken.items() for text in texts]
     if broken:
         lines += ["", "**Broken:**", "", *broken]
     return "\n".join(lines).strip() + "\n"
+
+
+def section_table(sections: dict[str, list[str]], outcomes: Outcomes) -> str:
+    """How long each section took, all rounds together."""
+    lines = ["| section | minutes |", "|---|---|"]
+    for section, keys in sections.items():
+        seconds = sum(outcomes.ran[key].seconds for key in keys if key in outcomes.ran)
+        if seconds:
+            lines.append(f"| `{section}` | {seconds / 60:.1f} |")
+    return "\n".join(lines) + "\n"
 
 
 def write(
@@ -63,26 +95,48 @@ def write(
     figures: Figures,
     outcomes: Outcomes,
     plots: list[Path],
+    sections: dict[str, list[str]],
 ) -> None:
-    """The JSON file and the Markdown file."""
+    """The JSON file and the Markdown file, each replaced as a whole."""
     folder.mkdir(parents=True, exist_ok=True)
     document = {
         "about": about,
-        "verdicts": [
-            {"section": row.section, "what": row.what, "target": row.target, "measured": row.measured, "met": row.met,
-             "headline": row.headline}
-            for row in rows
-        ],
+        "verdicts": [asdict(row) for row in rows],
         "samples": outcomes.samples,
+        "ran": {key: asdict(ran) for key, ran in outcomes.ran.items()},
         "absent": outcomes.absent,
         "broken": outcomes.broken,
-    }  # fmt: skip
-    (folder / "results.json").write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    }
+    _replace(folder / "results.json", json.dumps(document, indent=1, ensure_ascii=False) + "\n")
     images = "\n".join(f"![{plot.stem}]({plot.name})" for plot in plots)
-    (folder / "results.md").write_text(
-        f"# Benchmark results\n\n{header(about)}\n{verdict_table(rows)}\n{images}\n\n"
+    _replace(
+        folder / "results.md",
+        f"# Benchmark results\n\n{header(about)}\n{verdict_table(rows, when=True)}\n{images}\n\n"
+        f"## Targets that were missed\n\n{shortfalls(rows).replace('](decisions/', '](../../docs/decisions/')}\n"
+        f"## How long each section took\n\n{section_table(sections, outcomes)}\n"
         f"## Every figure\n\n{figure_tables(figures, outcomes)}",
-        encoding="utf-8",
+    )
+
+
+def _replace(path: Path, text: str) -> None:
+    """An interruption leaves the file as it was before or as it is afterwards."""
+    scratch = path.with_name(f"{path.name}.new")
+    scratch.write_text(text, encoding="utf-8")
+    scratch.replace(path)
+
+
+def earlier(folder: Path) -> tuple[dict[str, Any], Outcomes] | None:
+    """The results that a folder has; None if it has none."""
+    path = folder / "results.json"
+    if not path.exists():
+        return None
+    document = json.loads(path.read_text(encoding="utf-8"))
+    broken = document["broken"]
+    return document["about"], Outcomes(
+        samples=document["samples"],
+        absent=document["absent"],
+        broken=broken if isinstance(broken, dict) else {},
+        ran={key: Ran(**ran) for key, ran in document.get("ran", {}).items()},
     )
 
 
@@ -92,8 +146,9 @@ def quotations(folder: Path) -> dict[str, str]:
     rows = [Verdict(**row) for row in document["verdicts"]]
     about = header(document["about"])
     return {
-        "table": f"{about}\n{verdict_table(rows)}",
+        "table": f"{about}\n{verdict_table(rows, when=any(row.when for row in rows))}",
         "summary": f"{verdict_table(row for row in rows if row.headline)}\n{about}",
+        "shortfalls": shortfalls(rows),
     }
 
 

@@ -3,10 +3,11 @@
 import asyncio
 import contextlib
 import gc
+import math
 import os
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any, Literal
@@ -95,6 +96,15 @@ class Processor:
         """Seconds of this thread, and of all the others."""
         loop, everything = time.thread_time() - self._loop, time.process_time() - self._all
         return loop, max(0.0, everything - loop)
+
+
+def percentile(values: Sequence[float], percent: float) -> float:
+    """The smallest value that this share of all values does not exceed.
+
+    It is a value that was measured; of fewer than a thousand values, 99.9 is the largest.
+    """
+    ordered = sorted(values)
+    return ordered[max(0, math.ceil(round(percent * len(ordered) / 100, 6)) - 1)]
 
 
 def resident_bytes() -> int:

@@ -29,7 +29,7 @@ def requirements(path: Path, version: str) -> Iterator[Requirement]:
 
 
 @pytest.mark.parametrize("version", SUPPORTED)
-@pytest.mark.parametrize("name", ["run", "dev", "bench", "bench-apscheduler4"])
+@pytest.mark.parametrize("name", ["run", "dev", "bench", "bench-any", "bench-apscheduler4"])
 def test_every_requirement_is_pinned_once_for_every_supported_python(name: str, version: str) -> None:
     """`make lock` was run after the last change of requirements/*.in."""
     asked = list(requirements(ROOT / f"requirements/{name}.in", version))

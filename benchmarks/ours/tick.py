@@ -30,12 +30,13 @@ async def measure(
     freeze: bool = False,
     listen: bool = False,
     log: bool = False,
+    lead_seconds: float = LEAD_SECONDS,
     **options: Any,
 ) -> dict[str, float] | None:
     """Initialize, wait for the boundary, and see every task through to its durable end.
 
     `freeze` calls gc.freeze() after initialize(), as `duly run` does; `listen` gives an on_event; `log` writes INFO to
-    a file. Any other option goes to the scheduler.
+    a file; `lead_seconds` is the real time that passes before the boundary. Any other option goes to the scheduler.
     """
     if not options.keys() <= inspect.signature(duly.Scheduler).parameters.keys():
         return None
@@ -60,7 +61,7 @@ async def measure(
     started = witness.expect(tasks)
     durable = store.expect(2 * tasks)
     with collector_pauses() as pauses:
-        due = clock.leap_to(minute, LEAD_SECONDS)
+        due = clock.leap_to(minute, lead_seconds)
         processor = Processor()
         await started.wait()
         loop_until_last, others_until_last = processor.figures()
@@ -79,6 +80,7 @@ async def measure(
         "last_start_s": witness.last - due,
         "ends_durable_s": max(0.0, store.durable_at - witness.last),
         "cpu_until_last_start_s": loop_until_last + others_until_last,
+        "cpu_us_a_run": 1e6 * (loop_until_last + others_until_last) / tasks,
         "loop_cpu_s": loop_cpu,
         "writer_cpu_s": other_cpu,
         "commits": float(store.commits),

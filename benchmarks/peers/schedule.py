@@ -19,7 +19,7 @@ async def measure(folder: Path, tasks: int) -> dict[str, float]:
     scheduler = schedule.Scheduler()
     witness.expect(tasks)
     begun = time.perf_counter()
-    lead = timedelta(seconds=2 + tasks / 5_000)
+    lead = timedelta(seconds=2 + tasks / 10_000)
     due = (datetime.now() + lead).replace(microsecond=0)
     for _ in range(tasks):
         scheduler.every().day.at(due.strftime("%H:%M:%S")).do(witness.blocking_callback)

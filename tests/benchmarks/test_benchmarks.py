@@ -5,6 +5,7 @@ import dataclasses
 import json
 import os
 from datetime import datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -12,51 +13,73 @@ import pytest
 import duly
 from benchmarks import __main__ as program
 from benchmarks import report, witness, workload
-from benchmarks.children import Outcomes, interpreter_for, run_all, run_one
+from benchmarks.children import Outcomes, Ran, interpreter_for, run_all, run_one
 from benchmarks.clocks import LeapingClock
 from benchmarks.figures import Figure, Figures, number
-from benchmarks.plan import FULL, QUICK, TINY, Measurement, measurements
+from benchmarks.plan import FULL, QUICK, TINY, Measurement, groups, measurements
 from benchmarks.targets import verdicts
+from benchmarks.watching import percentile
 
 ROOT = Path(__file__).parents[2]
 
 # The table of targets, row by row: words of the row, and the bound that it must be held against.
 PROMISED = [
     ("APScheduler 3, SQLite", "≥ 150×"),
-    ("APScheduler 3, SQLite tuned to WAL", "≥ 75×"),
+    ("APScheduler 3, SQLite tuned to WAL", "≥ 180×"),
     ("APScheduler 4, SQLite", "≥ 1,000×"),
-    ("APScheduler 3, memory, nothing on disk", "≥ 15×"),
+    ("APScheduler 3, memory, nothing on disk", "≥ 30×"),
     ("APScheduler 4, memory, nothing on disk", "≥ 30×"),
     ("aiocron", "≥ 5×"),
     ("taskiq", "≥ 10×"),
     ("arq", "≥ 130×"),
     ("Celery beat", "≥ 2,500×"),
-    ("schedule", "≥ 1×"),
+    ("schedule, nothing on disk, Python 3.11", "≥ 0.85×"),
+    ("schedule, nothing on disk, Python 3.12", "≥ 0.95×"),
+    ("schedule, nothing on disk, Python 3.13", "≥ 0.7×"),
+    ("schedule, nothing on disk, Python 3.14", "≥ 0.7×"),
+    ("schedule, nothing on disk, Python 3.15", "≥ 0.7×"),
     ("last start, 100,000 tasks", "≤ 1.5 s"),
-    ("last start, 1,000,000 tasks", "≤ 12 s"),
-    ("last start, 1,000,000 tasks", "≤ 8 s"),
+    ("last start, 1,000,000 tasks, Python 3.11", "≤ 6 s"),
+    ("last start, 1,000,000 tasks, Python 3.12", "≤ 5.5 s"),
+    ("last start, 1,000,000 tasks, Python 3.13", "≤ 5.5 s"),
+    ("last start, 1,000,000 tasks, Python 3.14", "≤ 5.5 s"),
+    ("last start, 1,000,000 tasks, Python 3.15", "≤ 5.5 s"),
     ("first start, 1,000,000 tasks", "≤ 0.3 s"),
     ("all ends durable after the last end, 1,000,000 tasks", "≤ 0.2 s"),
     ("last start", "≤ 1.15"),
     ("`initialize`, cold", "≤ 1.15"),
     ("`initialize`, warm", "≤ 1.15"),
-    ("cold, 1,000,000 tasks", "≤ 8 s"),
+    ("cold, 1,000,000 tasks", "≤ 5 s"),
     ("warm, 1,000,000 tasks", "≤ 4 s"),
+    ("a loop that builds 1,000,000 tuples, and one SQLite insert of them", "stated"),
+    ("cold ÷ that loop and insert", "stated"),
+    ("warm ÷ that loop and insert", "stated"),
     ("APScheduler 3, SQLite ÷ duly (cold), 10,000 tasks", "≥ 400×"),
     ("APScheduler 3, memory ÷ duly (cold), 10,000 tasks", "≥ 30×"),
     ("processor time", "≤ 5 ms a minute"),
     ("wake-ups", "≤ 1 a minute"),
     ("files written", "≤ 0"),
     ("start after the boundary", "≤ 5 ms"),
+    ("p99.9 of it (the latest of 60)", "stated"),
     ("cost ÷ cost among 1,000", "≤ 2×"),
+    ("start after the boundary, p50", "stated"),
+    ("start after the boundary, p99", "stated"),
+    ("start after the boundary, p99.9", "stated"),
+    ("start after the boundary, p99.9 (the latest of 10)", "stated"),
+    ("processor time, share of one core", "stated"),
+    ("a commit with a checkpoint, longest", "stated"),
+    ("the store's file, largest", "stated"),
+    ("its WAL, largest", "stated"),
+    ("processor time while the other process is measured", "stated"),
     ("commits of a tick, 1,000,000 tasks", "≤ 420"),
     ("event loop's thread, beyond a bare `create_task`", "≤ 3 µs"),
     ("event loop's thread, the collector switched off", "stated"),
     ("writer thread", "stated"),
+    ("÷ `import asyncio`", "≤ 2.4×"),
     ("beyond the caller's registrations", "≤ 300 bytes a task"),
     ("left behind by 1,000,000 runs", "≤ 1,000 kB"),
-    ("during initialize", "≤ 20 ms"),
-    ("during tick", "≤ 20 ms"),
+    ("during initialize", "≤ 15 ms"),
+    ("during tick", "≤ 15 ms"),
     ("longest collector pause during tick", "stated"),
     ("cronsim ÷ `parse_cron`", "≥ 4×"),
     ("cronsim ÷ `next_after`", "≥ 2×"),
@@ -72,15 +95,22 @@ PROMISED = [
     ("10,000 due, blocking callbacks: last start", "stated"),
     ("100,000 due, on_event", "stated"),
     ("100,000 due, INFO logging", "stated"),
+    ("100,000 due, processor time of a run without log lines", "stated"),
+    ("100,000 due, processor time of a run with a log line for each start and end", "stated"),
     ("100,000 due, trace", "≤ 2×"),
     ("100,000 due, monitor", "≤ 2×"),
+    ("8 threads, APScheduler 3 in memory ÷ duly", "stated"),
+    ("32 threads, APScheduler 3 in memory ÷ duly", "stated"),
+    ("200 threads, APScheduler 3 in memory ÷ duly", "stated"),
+    ("scattered, rows", "stated"),
+    ("scattered, spans", "stated"),
 ]
 
 
 @pytest.mark.parametrize(("what", "target"), PROMISED)
 def test_every_row_of_the_table_of_targets_is_reported_also_when_it_was_not_measured(what: str, target: str) -> None:
     """The table shows each target, and says honestly what is missing."""
-    rows = verdicts(Figures(Outcomes()), FULL, rounds=3)
+    rows = verdicts(Figures(Outcomes()), FULL)
     found = [row for row in rows if row.what.startswith(what) and row.target == target]
     assert found
     assert all(row.met is None and row.measured == "not measured in this run" for row in found)
@@ -93,18 +123,18 @@ def test_a_median_on_the_right_side_of_its_bound_meets_it() -> None:
             "initialize 1000000": [{"tasks": 1e6, "cold_s": s, "warm_s": 4.0} for s in (7.0, 8.1, 30.0)],
             "duly 10000": [{"last_start_s": 0.1}, {"last_start_s": 0.2}, {"last_start_s": 0.1}],
             "APScheduler 3, SQLite 10000": [{"last_start_s": s, "started": 1e4} for s in (16.0, 32.0, 14.0)],
-            "duly 2000": [{"last_start_s": 0.1}] * 3,
-            "APScheduler 4, SQLite 2000": [{"last_start_s": 270.0, "started": 1e3}] * 3,
+            "duly 500": [{"last_start_s": 0.1}] * 3,
+            "APScheduler 4, SQLite 500": [{"last_start_s": 270.0, "started": 1e2}] * 3,
         }
     )
-    rows = {(row.what, row.target): row for row in verdicts(Figures(outcomes), FULL, rounds=3)}
-    assert rows["cold, 1,000,000 tasks", "≤ 8 s"].met is False
+    rows = {(row.what, row.target): row for row in verdicts(Figures(outcomes), FULL)}
+    assert rows["cold, 1,000,000 tasks", "≤ 5 s"].met is False
     assert rows["warm, 1,000,000 tasks", "≤ 4 s"].met is True
     # Each round by itself: 16/0.1, 32/0.2, 14/0.1.
     assert rows["APScheduler 3, SQLite", "≥ 150×"].measured == "160× (140–160)"
     assert rows["APScheduler 3, SQLite", "≥ 150×"].met is True
     # Who had not started everything when it was no longer waited for has taken longer than that.
-    assert rows["APScheduler 4, SQLite; 2,000 tasks each", "≥ 1,000×"].measured.startswith("> ")
+    assert rows["APScheduler 4, SQLite; 500 tasks each", "≥ 1,000×"].measured.startswith("> ")
 
 
 @pytest.mark.parametrize(("size", "rounds"), [(QUICK, 3), (TINY, 3), (FULL, 2)])
@@ -113,8 +143,8 @@ def test_nothing_is_judged_with_fewer_tasks_or_rounds_than_the_targets_ask_for(s
     assert isinstance(size, type(FULL))
     key = f"initialize {size.large}"
     outcomes = Outcomes(samples={key: [{"tasks": float(size.large), "cold_s": 1.0, "warm_s": 1.0}] * rounds})
-    rows = verdicts(Figures(outcomes), size, rounds)
-    assert any(row.measured == "1.00 s" for row in rows)
+    rows = verdicts(Figures(outcomes), size)
+    assert any(row.measured.startswith("1.00 s") for row in rows)
     assert {row.met for row in rows} == {None}
 
 
@@ -212,8 +242,8 @@ def test_a_child_that_breaks_is_told_and_the_others_go_on(tmp_path: Path, monkey
     monkeypatch.setattr(program, "measurements", lambda size: planned)
     assert program.main(["--tiny", "--results", str(tmp_path)]) == 2
     document = json.loads((tmp_path / "results.json").read_text())
-    assert len(document["broken"]) == 1
-    assert "No module named 'benchmarks.ours.nothing'" in document["broken"][0]
+    (told,) = document["broken"]["broken"]
+    assert "No module named 'benchmarks.ours.nothing'" in told
     assert document["absent"] == {"missing": "no_such_package is not installed"}
     assert list(document["samples"]) == ["whole"]
 
@@ -224,7 +254,7 @@ def test_a_child_that_hangs_is_ended() -> None:
     hanging = Measurement("idle", "idle", "ours.idle", {"tasks": 1, "minutes": 2, "system_clock": True})
     outcomes = Outcomes()
     run_one(hanging, patience, outcomes, 0)
-    assert outcomes.broken == ["idle, round 1: not done after 1 s"]
+    assert outcomes.broken == {"idle": ["round 1: not done after 1 s"]}
 
 
 def test_rounds_go_through_all_measurements_in_turn_until_the_budget_is_spent(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,17 +291,142 @@ def test_a_peer_that_would_need_the_rest_of_the_hour_is_compared_with_fewer_task
     """Each with as many: the ratio of one number of tasks to another says nothing."""
     outcomes = Outcomes(
         samples={
-            "duly 2000": [{"last_start_s": 0.02}] * 3,
+            "duly 500": [{"last_start_s": 0.02}] * 3,
+            "duly 5000": [{"last_start_s": 0.1}] * 3,
             "duly 10000": [{"last_start_s": 0.1}] * 3,
-            "APScheduler 4, SQLite 2000": [{"last_start_s": 30.0, "started": 2e3}] * 3,
+            "APScheduler 4, SQLite 500": [{"last_start_s": 30.0, "started": 5e2}] * 3,
+            "arq 5000": [{"last_start_s": 20.0}] * 3,
             "Celery beat 10000": [{"last_start_s": 300.0, "started": 1_500.0}] * 3,
         }
     )
-    rows = {row.what: row for row in verdicts(Figures(outcomes), FULL, rounds=3)}
-    assert rows["APScheduler 4, SQLite; 2,000 tasks each"].measured == "1,500×"
+    rows = {row.what: row for row in verdicts(Figures(outcomes), FULL)}
+    assert rows["APScheduler 4, SQLite; 500 tasks each"].measured == "1,500×"
+    assert rows["arq, nothing on disk (its scan alone); 5,000 tasks each"].measured == "200×"
     beat = next(row for what, row in rows.items() if what.startswith("Celery beat"))
     assert beat.what.endswith("from the first 1,500 of 10,000")
     assert beat.measured == "3,000×"
+
+
+def test_a_section_is_measured_again_and_the_other_results_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every row says when it ran; the page says which sections were repeated since the whole run."""
+    planned = [
+        Measurement("few", "initialize", "ours.initialize", {"tasks": 1}),
+        Measurement("again", "idle", "ours.nothing"),
+    ]
+    asked: list[str] = []
+
+    def run_one(measurement: Measurement, size: object, outcomes: Outcomes, number: int) -> None:
+        asked.append(measurement.key)
+        outcomes.ran[measurement.key] = Ran(f"2030-01-0{len(asked)} 12:00", 1.0)
+        outcomes.samples.setdefault(measurement.key, []).append({"tasks": float(len(asked))})
+
+    monkeypatch.setattr(program, "measurements", lambda size: planned)
+    monkeypatch.setattr("benchmarks.children.run_one", run_one)
+    assert program.main(["--tiny", "--results", str(tmp_path)]) == 0
+    assert program.main(["--tiny", "--only", "idle", "--results", str(tmp_path)]) == 0
+    assert asked == ["few", "again", "again"]
+    document = json.loads((tmp_path / "results.json").read_text())
+    assert document["samples"] == {"few": [{"tasks": 1.0}], "again": [{"tasks": 3.0}]}
+    assert document["ran"]["few"]["at"] == "2030-01-01 12:00"
+    assert document["ran"]["again"]["at"] == "2030-01-03 12:00"
+    assert list(document["about"]["repeated"]) == ["idle"]
+    assert "make bench ARGS=--tiny`" in (tmp_path / "results.md").read_text()
+    assert "Measured again since then: idle (" in (tmp_path / "results.md").read_text()
+    # A whole run replaces everything, and is not a repetition.
+    assert program.main(["--tiny", "--results", str(tmp_path)]) == 0
+    assert "repeated" not in json.loads((tmp_path / "results.json").read_text())["about"]
+
+
+def test_a_run_that_is_interrupted_keeps_the_sections_it_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exit code 130, and the page says that the run was not completed."""
+    planned = [
+        Measurement("one", "initialize", "x"),
+        Measurement("two", "idle", "x"),
+        Measurement("three", "tick", "x"),
+    ]
+
+    def run_one(measurement: Measurement, size: object, outcomes: Outcomes, number: int) -> None:
+        if measurement.key == "three":
+            # By now the sections before are in the file: a process that is killed keeps them, too.
+            assert list(json.loads((tmp_path / "results.json").read_text())["samples"]) == ["one", "two"]
+            raise KeyboardInterrupt
+        outcomes.samples[measurement.key] = [{"tasks": 1.0}]
+
+    monkeypatch.setattr(program, "measurements", lambda size: planned)
+    monkeypatch.setattr("benchmarks.children.run_one", run_one)
+    assert program.main(["--tiny", "--results", str(tmp_path)]) == 130
+    assert list(json.loads((tmp_path / "results.json").read_text())["samples"]) == ["one", "two"]
+    assert "The run was not completed" in (tmp_path / "results.md").read_text()
+
+
+def test_sections_of_another_machine_are_not_mixed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The ratio of two machines says nothing; a whole run starts anew."""
+    about = {"size": "tiny", "machine": {"processor": "another one", "memory": "1 GiB"}}
+    results = {"about": about, "samples": {"idle": [{"tasks": 1.0}]}, "absent": {}, "broken": {}}
+    (tmp_path / "results.json").write_text(json.dumps(results))
+    monkeypatch.setattr(report, "RESULTS", tmp_path)
+    assert program.main(["--tiny", "--only", "initialize", "--results", str(tmp_path)]) == 2
+    told = " ".join(capsys.readouterr().err.split())
+    assert "measured on another machine (another one), so one section cannot be measured again" in told
+
+
+def test_rows_with_too_few_rounds_are_shown_and_not_judged() -> None:
+    """A median of two is an average; what is planned once is judged by one."""
+    outcomes = Outcomes(
+        samples={
+            "initialize 1000000": [{"cold_s": 1.0, "warm_s": 1.0}] * 2,
+            "memory": [{"bytes_a_task": 100.0}],
+        }
+    )
+    rows = {row.what: row for row in verdicts(Figures(outcomes), FULL)}
+    assert rows["cold, 1,000,000 tasks"].measured == "1.00 s, 2 of 3 rounds"
+    assert rows["cold, 1,000,000 tasks"].met is None
+    assert rows["beyond the caller's registrations, 1,000,000 tasks"].met is True
+
+
+def test_missed_targets_are_listed_with_their_reason() -> None:
+    """docs/performance.md quotes them, so no missed target is left out there."""
+    outcomes = Outcomes(
+        samples={
+            "schedule on 3.13": [{"last_start_s": 0.5}] * 3,
+            "duly beside schedule on 3.13": [{"last_start_s": 1.0}] * 3,
+            "tick 1000000 on 3.13": [{"last_start_s": 1.0}] * 3,
+        }
+    )
+    rows = verdicts(Figures(outcomes), FULL)
+    (line,) = report.shortfalls(rows).splitlines()
+    assert "schedule, nothing on disk, Python 3.13: 0.500× instead of ≥ 0.7×: `schedule` calls plain functions" in line
+    assert report.shortfalls([row for row in rows if row.met]) == "Every target was met in this run.\n"
+
+
+def test_an_error_of_the_harness_is_told_like_that_of_a_child(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever goes wrong with one measurement, the others go on."""
+
+    def no_room(*_: object) -> None:
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr("benchmarks.children.scratch_folder", no_room)
+    outcomes = Outcomes()
+    run_one(Measurement("cron", "cron", "ours.cron"), TINY, outcomes, 0)
+    assert outcomes.broken == {"cron": ["round 1: OSError: No space left on device"]}
+
+
+def test_measurements_of_a_section_stand_together() -> None:
+    """A section is saved when the next one begins."""
+    order = [measurement.group for measurement in measurements(FULL)]
+    assert len([group for before, group in pairwise([None, *order]) if before != group]) == len(groups(FULL))
+
+
+def test_a_percentile_is_a_value_that_was_measured() -> None:
+    """Of fewer than a thousand values, 99.9 is the largest."""
+    assert percentile([3.0, 1.0, 2.0], 50) == 2.0
+    assert percentile([3.0, 1.0, 2.0], 99.9) == 3.0
+    assert percentile(range(1, 10_001), 99.9) == 9_990
+    assert percentile([1.0], 0) == 1.0
 
 
 @pytest.mark.parametrize("arguments", [["--rounds", "0"], ["--rounds", "x"], ["--only", "nonsense"], ["--unknown"]])
@@ -280,7 +435,10 @@ def test_wrong_usage_is_named(arguments: list[str], capsys: pytest.CaptureFixtur
     with pytest.raises(SystemExit) as caught:
         program.main(arguments)
     assert caught.value.code == 2
-    assert arguments[-1] in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert arguments[-1] in told
+    if "--only" in arguments:
+        assert all(group in told for group in groups(FULL))
 
 
 def test_results_that_cannot_be_written_or_read_are_told_before_anything_is_measured(
@@ -324,7 +482,10 @@ def test_the_readme_shows_four_rows_and_one_that_is_lost() -> None:
 
 # --- everything runs ------------------------------------------------------------------------------------------------
 
-SMALLEST = measurements(TINY)
+NEWEST = ("3.14", "3.15")
+"""Measured where they are; the other versions have to be there where everything is required."""
+
+SMALLEST = {measurement.key: measurement for measurement in measurements(TINY)}.values()
 
 
 @pytest.mark.system
@@ -334,14 +495,17 @@ def test_the_smallest_run_of_each_measurement_gives_the_figures_that_the_report_
 ) -> None:
     """Ours and each peer, in a process of its own."""
     if interpreter_for(measurement.python, measurement.needs) is None:
+        if measurement.python in NEWEST and interpreter_for(measurement.python, "") is None:
+            pytest.skip(f"Python {measurement.python} is not on this machine")
         missing = f"{measurement.needs or measurement.python} is missing: `make bench` sets it up"
         if os.environ.get("DULY_REQUIRE_ALL") == "1":
             pytest.fail(missing, pytrace=False)
         pytest.skip(missing)
     outcomes = Outcomes()
     run_one(measurement, TINY, outcomes, 0)
-    assert outcomes.broken == []
+    assert outcomes.broken == {}
     assert outcomes.absent == {}
+    assert outcomes.ran[measurement.key].seconds > 0
     sample = outcomes.samples[measurement.key][0]
     assert sample
     assert all(isinstance(value, float) for value in sample.values())
@@ -357,7 +521,7 @@ def test_a_whole_run_writes_tables_samples_and_curves(tmp_path: Path) -> None:
     for fact in ("processor", "memory", "Python", "SQLite", "fsync"):
         assert f"{fact}: {document['about']['machine'][fact]}" in text
     for row in document["verdicts"]:
-        assert f"| {row['what']} | {row['target']} | {row['measured']} |" in text
+        assert f"| {row['what']} | {row['target']} | {row['measured']} | – | {row['when']} |" in text
     assert "](initialize.svg)" in text
     assert "<svg" in (tmp_path / "initialize.svg").read_text()
     assert document["samples"].keys() == {"initialize 10", "initialize 100"}
