@@ -70,7 +70,12 @@ def _run(options: argparse.Namespace, console: Console) -> int:
         rows = verdicts(figures, size)
         if not about.get("repeated"):
             about.update(rounds=outcomes.rounds or rounds, seconds=outcomes.seconds, complete=complete)
-        drawn = plots.draw(figures, size, options.results) if complete else plots.drawn(options.results)
+        drawn = plots.drawn(options.results)
+        if complete:
+            try:
+                drawn = plots.draw(figures, size, options.results)
+            except Exception as error:  # an hour of measurements is worth more than its curves
+                console.print(f"no curves: {type(error).__name__}: {error}", style="red", markup=False)
         report.write(options.results, about, rows, figures, outcomes, drawn, sections)
         return rows
 
@@ -101,10 +106,10 @@ def _size(options: argparse.Namespace) -> Size:
 
 def _merged(options: argparse.Namespace, about: dict[str, Any], planned: set[str]) -> tuple[dict[str, Any], Outcomes]:
     """What the folder has, to be replaced measurement by measurement; and what is said about the whole."""
-    found = report.earlier(options.results)
-    if found is None:
+    path = options.results / "results.json"
+    if not path.exists():
         return about, Outcomes()
-    before, outcomes = found
+    before, outcomes = report.read(path)
     same_size = before["size"] == about["size"]
     same_machine = all(before["machine"].get(fact) == about["machine"][fact] for fact in ("processor", "memory"))
     if not (same_size and same_machine):

@@ -101,7 +101,7 @@ def write(
     folder.mkdir(parents=True, exist_ok=True)
     document = {
         "about": about,
-        "verdicts": [asdict(row) for row in rows],
+        "verdicts": [_shown(row) for row in rows],
         "samples": outcomes.samples,
         "ran": {key: asdict(ran) for key, ran in outcomes.ran.items()},
         "absent": outcomes.absent,
@@ -118,6 +118,11 @@ def write(
     )
 
 
+def _shown(row: Verdict) -> dict[str, Any]:
+    """What a table shows of a row; its figure follows from the samples."""
+    return {name: value for name, value in asdict(row).items() if name not in ("figure", "more_is_better")}
+
+
 def _replace(path: Path, text: str) -> None:
     """An interruption leaves the file as it was before or as it is afterwards."""
     scratch = path.with_name(f"{path.name}.new")
@@ -125,11 +130,8 @@ def _replace(path: Path, text: str) -> None:
     scratch.replace(path)
 
 
-def earlier(folder: Path) -> tuple[dict[str, Any], Outcomes] | None:
-    """The results that a folder has; None if it has none."""
-    path = folder / "results.json"
-    if not path.exists():
-        return None
+def read(path: Path) -> tuple[dict[str, Any], Outcomes]:
+    """What a results.json says about its run, and its samples."""
     document = json.loads(path.read_text(encoding="utf-8"))
     broken = document["broken"]
     return document["about"], Outcomes(

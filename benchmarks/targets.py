@@ -1,7 +1,7 @@
 """The targets, row by row, beside what was measured."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from benchmarks.figures import Figure, Figures
 from benchmarks.import_cost import RATIO_MAX
@@ -20,6 +20,8 @@ class Verdict:
     headline: bool = False  # one of the four rows that the README shows
     when: str = ""  # local time at which it was measured
     why: str = ""  # why the target is missed, where it is and the reason is known
+    figure: Figure | None = None
+    more_is_better: bool = False
 
     @property
     def mark(self) -> str:
@@ -45,7 +47,8 @@ class _Judge:
         blank = "" if unit in ("", "×") else " "
         target = f"≤ {bound:,g}{blank}{unit}"
         met = figure.median <= bound if figure is not None and self._is_judged(keys) else None
-        return self._verdict(section, what, target, self._text(figure, unit, keys), met, keys, headline, why)
+        row = self._verdict(section, what, target, self._text(figure, unit, keys), met, keys, headline, why)
+        return replace(row, figure=figure)
 
     def at_least(self, section: str, what: str, bound: float, figure: Figure | None, *keys: str,
                  headline: bool = False, lower_bound: bool = False, unit: str = "×",
@@ -55,11 +58,14 @@ class _Judge:
         text = self._text(figure, unit, keys)
         text = f"> {text}" if lower_bound and figure is not None else text
         target = f"≥ {bound:,g}×" if unit == "×" else f"≥ {bound:,} {unit}"  # six digits, and none of them as a power
-        return self._verdict(section, what, target, text, met, keys, headline, why)
+        row = self._verdict(section, what, target, text, met, keys, headline, why)
+        return replace(row, figure=figure, more_is_better=True)
 
-    def stated(self, section: str, what: str, figure: Figure | None, unit: str, *keys: str) -> Verdict:
+    def stated(self, section: str, what: str, figure: Figure | None, unit: str, *keys: str,
+               more_is_better: bool = False) -> Verdict:  # fmt: skip
         """No bound: the figure is shown only."""
-        return self._verdict(section, what, "stated", self._text(figure, unit, keys), None, keys)
+        row = self._verdict(section, what, "stated", self._text(figure, unit, keys), None, keys)
+        return replace(row, figure=figure, more_is_better=more_is_better)
 
     def _verdict(self, section: str, what: str, target: str, measured: str, met: bool | None, keys: tuple[str, ...],
                  headline: bool = False, why: str = "") -> Verdict:  # fmt: skip
@@ -245,8 +251,10 @@ def _quiet(judge: _Judge) -> Iterator[Verdict]:
 
 def _real_minutes(judge: _Judge) -> Iterator[Verdict]:
     figures, size, key = judge.figures, judge.size, "real minutes"
-    kind = "real minutes" if size.system_clock else "minutes in leaps"
-    section = f"{size.real_minutes} {kind}, {size.minutely:,} tasks due in each"
+    watched = figures.of(key, "many: minutes")  # as many as --minutes said in the run that measured them
+    minutes = size.real_minutes if watched is None else round(watched.median)
+    kind = f"{minutes} {'real minutes' if size.system_clock else 'minutes in leaps'}"
+    section = f"{kind}, {size.minutely:,} tasks due in each"
     for what, name, unit in (
         ("start after the boundary, p50", "late_p50_ms", "ms"),
         ("start after the boundary, p99", "late_p99_ms", "ms"),
@@ -262,10 +270,10 @@ def _real_minutes(judge: _Judge) -> Iterator[Verdict]:
         ("processor time while the other process is measured", "quiet_cpu_ms", "ms"),
     ):
         yield judge.stated(section, what, figures.of(key, f"many: {name}"), unit, key)
-    section = f"{size.real_minutes} {kind}, one due task among {size.large:,}, a history of {size.history:,} runs"
+    section = f"{kind}, one due task among {size.large:,}, a history of {size.history:,} runs"
     for what, name, unit in (
         ("start after the boundary, median", "late_ms", "ms"),
-        (f"start after the boundary, p99.9 (the latest of {size.real_minutes})", "late_p999_ms", "ms"),
+        (f"start after the boundary, p99.9 (the latest of {minutes})", "late_p999_ms", "ms"),
         ("processor time of a minute", "cpu_ms_a_minute", "ms"),
         ("processor time while the other process is measured", "between_cpu_ms", "ms"),
     ):
@@ -366,7 +374,8 @@ def _checker(judge: _Judge) -> Iterator[Verdict]:
     safety = figures.of(key, "safety_events_a_second")
     yield judge.at_least(section, "safety properties", 500_000, safety, key, unit="events a second")
     everything = figures.of(key, "all_events_a_second")
-    yield judge.stated(section, "all properties, with the bounded ones", everything, "events a second", key)
+    what = "all properties, with the bounded ones"
+    yield judge.stated(section, what, everything, "events a second", key, more_is_better=True)
     grown = figures.of(key, "peak_growth_mib")
     yield judge.stated(section, "memory beyond that for a tenth of the trace", grown, "MiB", key)
 
@@ -408,7 +417,7 @@ def _threads(judge: _Judge) -> Iterator[Verdict]:
         yield judge.stated(section, f"{threads} threads", figures.of(ours, "last_start_s"), "s", ours)
         ratio = figures.ratio(peer, "last_start_s", ours, "last_start_s")
         what = f"{threads} threads, APScheduler 3 in memory ÷ duly"
-        yield judge.stated(section, what, ratio, "×", peer, ours)
+        yield judge.stated(section, what, ratio, "×", peer, ours, more_is_better=True)
 
 
 def _layouts(judge: _Judge) -> Iterator[Verdict]:

@@ -361,6 +361,20 @@ def test_a_run_that_is_interrupted_keeps_the_sections_it_has(tmp_path: Path, mon
     assert "The run was not completed" in (tmp_path / "results.md").read_text()
 
 
+def test_curves_that_cannot_be_drawn_cost_no_measurement(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The tables are written, and the error is told."""
+
+    def no_fonts(*_: object) -> None:
+        raise RuntimeError("no fonts")
+
+    monkeypatch.setattr("benchmarks.plots.draw", no_fonts)
+    assert program.main(["--tiny", "--only", "import", "--results", str(tmp_path)]) == 0
+    assert "no curves: RuntimeError: no fonts" in capsys.readouterr().err
+    assert json.loads((tmp_path / "results.json").read_text())["about"]["complete"]
+
+
 def test_sections_of_another_machine_are_not_mixed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
