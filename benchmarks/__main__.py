@@ -171,7 +171,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--rounds",
         type=_at_least_one,
-        help=f"how many, however long they take; with fewer than {FEWEST_ROUNDS} nothing is judged",
+        help=f"how many, however long they take; rows with fewer than {FEWEST_ROUNDS} are not judged",
     )
     parser.add_argument(
         "--minutes", type=_at_least_one, help=f"how many real minutes are watched (default {FULL.real_minutes})"
