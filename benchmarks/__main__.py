@@ -49,20 +49,8 @@ def _run(options: argparse.Namespace, console: Console) -> int:
     planned = [each for each in everything if not options.only or each.group in options.only]
     options.results.mkdir(parents=True, exist_ok=True)  # before an hour of work, not after it
     SCRATCH.mkdir(exist_ok=True)
-    others = {version: found for version in OTHER_PYTHONS if (found := interpreter_for(version, ""))}
-    facts = machine.facts(SCRATCH, {version: machine.version_of(found) for version, found in others.items()})
     rounds = options.rounds or size.rounds
-    about: dict[str, Any] = {
-        "date": date.today().isoformat(),
-        "command": _command(options),
-        "size": size.name,
-        "rounds": rounds,
-        "judged": size.is_full and rounds >= FEWEST_ROUNDS,
-        "seconds": 0.0,
-        "machine": facts,
-        "complete": False,
-    }
-    about, outcomes = _merged(options, about, {each.key for each in everything})
+    about, outcomes = _merged(options, _about(options, size, rounds), {each.key for each in everything})
     sections = _keys_by_section(everything)
 
     def write(*, complete: bool) -> list[Verdict]:
@@ -102,6 +90,21 @@ def _size(options: argparse.Namespace) -> Size:
     if options.minutes:
         size = replace(size, real_minutes=options.minutes)
     return size
+
+
+def _about(options: argparse.Namespace, size: Size, rounds: int) -> dict[str, Any]:
+    """What stands above the tables of a run that begins now."""
+    others = {version: found for version in OTHER_PYTHONS if (found := interpreter_for(version, ""))}
+    return {
+        "date": date.today().isoformat(),
+        "command": _command(options),
+        "size": size.name,
+        "rounds": rounds,
+        "judged": size.is_full and rounds >= FEWEST_ROUNDS,
+        "seconds": 0.0,
+        "machine": machine.facts(SCRATCH, {version: machine.version_of(path) for version, path in others.items()}),
+        "complete": False,
+    }
 
 
 def _merged(options: argparse.Namespace, about: dict[str, Any], planned: set[str]) -> tuple[dict[str, Any], Outcomes]:
