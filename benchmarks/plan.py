@@ -76,7 +76,7 @@ FULL = Size(
     imports=40,
     layout_tasks=100_000,
     cron_repeats=10,
-    events=1_000_000,
+    events=2_000_000,
     patience_s=600,
     peer_patience_s=90,
 )
