@@ -80,6 +80,8 @@ DOORKEEPERS: dict[tuple[str, str], str] = {
     ("engine/host.py", "chance"): "it draws the identifier of a scheduler; the simulated host counts instead",
     ("engine/watchdog.py", "threads"): "it sees from beside the event loop whether that turns",
     ("engine/watchdog.py", "time"): "it measures how long the interpreter was kept, whatever clock the scheduler has",
+    ("integrations/prometheus.py", "threads"): "scrapes come from threads of the web server that answers them",
+    ("integrations/prometheus.py", "time"): "it reads a store from outside, as an application does, and rests after it",
     ("stores/sqlite/lock.py", "threads"): "the loop, the writer thread and forks take turns at its descriptor",
     ("testing/host.py", "time"): "a stop() there may wait for something real, which simulated time does not bring",
     ("threads.py", "threads"): "daemon threads of our own: callbacks run in a few, a store writes in one",

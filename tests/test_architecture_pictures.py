@@ -13,7 +13,7 @@ from duly.core import task as tasks
 from duly.core.agenda import Agenda
 from duly.events import Event, TaskRunCompleted
 from duly.testing import SimulatedHost
-from tests.test_architecture import LAYERS, MODULES, PACKAGE, imports, is_within, layer
+from tests.test_architecture import LAYERS, MODULES, PACKAGE, PUBLIC_MODULES, imports, is_within, layer
 
 PAGE = (Path(__file__).parent.parent / "docs" / "architecture.md").read_text(encoding="utf-8")
 
@@ -29,9 +29,9 @@ def picture(heading: str) -> str:
 # --- the layers ------------------------------------------------------------------------------------------------------
 
 
-def layer_arrows(text: str) -> set[tuple[str, str]]:
-    """Which layer points to which."""
-    return set(re.findall(r"^ *(\w+)(?:\[.*\])? --> (\w+)", text, re.MULTILINE))
+def layer_arrows(text: str, arrow: str = "-->") -> set[tuple[str, str]]:
+    """Which layer points to which, with one kind of arrow."""
+    return set(re.findall(rf"^ *(\w+)(?:\[.*\])? {re.escape(arrow)} (\w+)", text, re.MULTILINE))
 
 
 def reachable(arrows: set[tuple[str, str]], start: str) -> set[str]:
@@ -55,10 +55,21 @@ def real_imports() -> set[tuple[str, str]]:
     return {(begin, end) for begin, end in found if end in LAYERS[begin]}
 
 
+def public_imports() -> set[tuple[str, str]]:
+    """From which layers integrations import public names."""
+    return {
+        ("integrations", layer(name))
+        for module in MODULES
+        if layer(module.name) == "integrations"
+        for _, name in imports(module)
+        if name in PUBLIC_MODULES
+    }
+
+
 def layer_faults(text: str) -> list[str]:
     """In which ways a picture of the layers is not the truth."""
-    arrows = layer_arrows(text)
-    drawn = {name for arrow in arrows for name in arrow}
+    arrows, dotted, public = layer_arrows(text), layer_arrows(text, "-.->"), public_imports()
+    drawn = {name for arrow in arrows | dotted for name in arrow}
     existing = {layer(module.name) for module in MODULES}
     real = real_imports()
     faults = [f"{name} is not drawn" for name in sorted(existing - drawn)]
@@ -70,8 +81,9 @@ def layer_faults(text: str) -> list[str]:
             faults.append(f"{begin} does not import {end}")
         if begin in reachable(arrows, end):
             faults.append(f"{begin} and {end} point to each other")
-    for begin, end in sorted(real):
-        if end not in reachable(arrows, begin):
+    faults += [f"{begin} does not import public names of {end}" for begin, end in sorted(dotted - public)]
+    for begin, end in sorted(real | public):
+        if end not in reachable(arrows | dotted, begin):
             faults.append(f"{begin} imports {end}, and no arrow leads there")
     return faults
 
@@ -87,6 +99,9 @@ def test_a_wrong_picture_of_the_layers_is_noticed() -> None:
     assert "core may not import stores" in layer_faults(truth + "    core --> stores\n")
     assert "words may not import core" in layer_faults(truth + "    words --> core\n")
     assert "core and words point to each other" in layer_faults(truth + "    words --> core\n")
+    assert "integrations does not import public names of engine" in layer_faults(
+        truth + "    integrations -.-> engine\n"
+    )
     without = "\n".join(line for line in truth.splitlines() if "--> clock" not in line)
     assert any(fault.startswith("engine imports clock") for fault in layer_faults(without))
 
@@ -95,7 +110,8 @@ def test_every_layer_of_the_picture_is_described() -> None:
     """The table below the picture names each of them, but for three that hold one module each."""
     section = PAGE.split("## The layers\n")[1].split("\n## ")[0]
     described = {name for cell in re.findall(r"^\| ([\w, ]+) \|", section, re.MULTILINE) for name in cell.split(", ")}
-    drawn = {name for arrow in layer_arrows(picture("The layers")) for name in arrow}
+    text = picture("The layers")
+    drawn = {name for arrow in layer_arrows(text) | layer_arrows(text, "-.->") for name in arrow}
     assert drawn - described == {"clock", "leaves", "threads"}
 
 

@@ -107,6 +107,10 @@ def check(view: View, limit: int) -> None:
         expected = by_name[status.task]
         assert (status.state, status.next_at, status.next_is, status.owed_since) == expected[1:5]
         assert status.late_ms == expected.late // 1000
+    assert examination.count_failing() == sum(status.failures > 0 for status in every)
+    # A running scheduler may let an interrupted run wait on purpose.
+    lateness = [each.late for each in situations if not (snapshot.holder.alive and each.next_is == "interrupted")]
+    assert examination.longest_late == max(lateness, default=0)
 
     late = overdue(situations, snapshot)
     texts = {problem.code: problem.text for problem in health.problems}

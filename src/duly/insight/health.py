@@ -107,6 +107,10 @@ class Examination:
         self.counts: Counter[str] = Counter()
         self.anything_owed = False
         """Whether any task has been owed a start since some instant, even if it runs now."""
+        self.longest_late = 0
+        """Microseconds for which the task that is late for longest could have been started already."""
+        self._retrying = 0
+        """Tasks whose latest run failed and that do not run now, whether their retry is ripe or not."""
         shown = max(shown, _NAMES_MAX)
         self._interrupted = _Leading(shown)
         self._owed = _Leading(shown)
@@ -149,8 +153,11 @@ class Examination:
                 # A running scheduler may let interrupted runs wait on purpose; a dead one is a problem of its own.
                 if self.snapshot.holder.alive and by_calendar <= resume_at and self._count_overdue(cohort, by_calendar):
                     self._overdue_interrupted.add(cohort, by_calendar)
+                if by_calendar <= resume_at or not self.snapshot.holder.alive:
+                    self._note_late(cohort, min(by_calendar, resume_at))
             case TaskPhase.WAITING | TaskPhase.RETRYING:
                 idle = "retrying" if cohort.phase is TaskPhase.RETRYING else "waiting"
+                self._retrying += cohort.tasks if cohort.phase is TaskPhase.RETRYING else 0
                 owed = cohort.ripe if owed_since is None else cohort.tasks
                 self.counts[idle] += cohort.tasks - owed
                 if owed:
@@ -158,6 +165,7 @@ class Examination:
                     self.anything_owed = True
                     self._owed.add(cohort, by_calendar)
                     self._count_overdue(cohort, by_calendar)
+                    self._note_late(cohort, by_calendar)
 
     def _resume_at(self, cohort: Cohort) -> Instant:
         """When interrupted tasks may start again without a due minute."""
@@ -185,6 +193,19 @@ class Examination:
             self._first_overdue = min(self._first_overdue, could_start)
             return overdue
         return 0
+
+    def _note_late(self, cohort: Cohort, since: Instant) -> None:
+        could_start = max(_earliest(cohort, since), self._began)
+        self.longest_late = max(self.longest_late, self.snapshot.at - could_start)
+
+    def count_failing(self) -> int:
+        """How many tasks have failed in their latest run, whether they wait for a retry, are owed it, or run again."""
+        under_way = (
+            task.stored.state
+            for phase in (TaskPhase.RUNNING, TaskPhase.INTERRUPTED)
+            for task in self._view.tasks(phase=phase)
+        )
+        return self._retrying + sum(isinstance(state, Running) and state.failures > 0 for state in under_way)
 
     # --- problems ----------------------------------------------------------------------------------------------------
 

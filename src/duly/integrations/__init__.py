@@ -1,0 +1,7 @@
+"""Other people's frameworks and duly: one module for each, over duly's public names only.
+
+prometheus      metrics: counted from events, and read from a store
+
+A module imports its framework, and nothing of duly imports a module from here: an application does, if it wants it.
+docs/integrations has a page for each.
+"""
