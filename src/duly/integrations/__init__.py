@@ -1,5 +1,6 @@
 """Other people's frameworks and duly: one module for each, over duly's public names only.
 
+asgi            tasks inside FastAPI, Starlette and Litestar, with any number of worker processes
 prometheus      metrics: counted from events, and read from a store
 
 A module imports its framework, and nothing of duly imports a module from here: an application does, if it wants it.
