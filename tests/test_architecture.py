@@ -80,6 +80,8 @@ DOORKEEPERS: dict[tuple[str, str], str] = {
     ("engine/host.py", "chance"): "it draws the identifier of a scheduler; the simulated host counts instead",
     ("engine/watchdog.py", "threads"): "it sees from beside the event loop whether that turns",
     ("engine/watchdog.py", "time"): "it measures how long the interpreter was kept, whatever clock the scheduler has",
+    ("integrations/opentelemetry.py", "threads"): "it reads a store without blocking the event loop",
+    ("integrations/opentelemetry.py", "time"): "it measures runs and reads stores from outside, as an application does",
     ("integrations/prometheus.py", "threads"): "scrapes come from threads of the web server that answers them",
     ("integrations/prometheus.py", "time"): "it reads a store from outside, as an application does, and rests after it",
     ("stores/sqlite/lock.py", "threads"): "the loop, the writer thread and forks take turns at its descriptor",
