@@ -6,7 +6,7 @@ compares the page with this module.
 `duration` and everything that ends in `Ms` is in milliseconds; times are ISO 8601 with offset.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -414,3 +414,18 @@ def __getattr__(name: str) -> Any:
 
         return RunFilter
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def both(first: Callable[[Event], object], second: Callable[[Event], object]) -> Callable[[Event], None]:
+    """Make one `on_event` of two: each is called with every event, the second even if the first raises."""
+    for each in (first, second):
+        if not callable(each):
+            raise TypeError(f"both() takes two callables, got {type(each).__name__}")
+
+    def listen(event: Event) -> None:
+        try:
+            first(event)
+        finally:
+            second(event)
+
+    return listen

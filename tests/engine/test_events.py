@@ -57,6 +57,7 @@ from duly.events import (
     TaskScheduled,
     TaskSkipped,
     TaskStartDelayed,
+    both,
     wire_name,
 )
 from duly.testing import SimulatedHost
@@ -861,3 +862,19 @@ async def test_every_event_occurs_and_is_sound(path: Path) -> None:
         for key, value in times.items():
             if key.endswith(("Time", "At", "Until")) and value is not None:
                 assert datetime.fromisoformat(value).utcoffset() == timedelta(hours=2), (each.name, key)
+
+
+def test_both_tells_each_of_two_listeners_even_if_the_first_raises() -> None:
+    """What the first raises is raised; a listener that cannot be called is refused at once."""
+    event, told = SchedulerStopped(), list[Event]()
+
+    def raises(_: Event) -> None:
+        raise RuntimeError("no")
+
+    both(told.append, told.append)(event)
+    assert told == [event, event]
+    with pytest.raises(RuntimeError, match="no"):
+        both(raises, told.append)(event)
+    assert told == [event, event, event]
+    with pytest.raises(TypeError, match=r"both\(\) takes two callables, got str"):
+        both(told.append, "print")  # type: ignore[arg-type]
