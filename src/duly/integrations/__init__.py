@@ -2,6 +2,7 @@
 
 asgi            tasks inside FastAPI, Starlette and Litestar, with any number of worker processes
 opentelemetry   a span and measurements around each run
+pings           a dead man's switch: an alarm when nothing happens
 prometheus      metrics: counted from events, and read from a store
 wrapping        registrations with something around each callback, for the others
 
