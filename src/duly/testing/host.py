@@ -26,7 +26,7 @@ from duly.engine.lifecycle import Lifecycle
 from duly.engine.loop import FIRST_CHUNK_STARTS
 from duly.engine.options import Options, check_listener
 from duly.engine.pacing import breathe
-from duly.events import Event, PollCompleted, PollStarted, PropertyViolated
+from duly.events import Event, PollCompleted, PollStarted, PropertyViolated, TaskRunStarted
 from duly.formal.calendar import zone_named
 from duly.formal.properties import BY_ID, PropertyKind
 from duly.scheduler import Scheduler, scheduler_of
@@ -139,6 +139,12 @@ class SimulatedHost:
     def now(self) -> datetime:
         """The wall clock, in the host's zone."""
         return as_datetime(self._clock.wall, self._zone)
+
+    def starts(self, task: str) -> list[datetime]:
+        """The moments at which a task was started on this host, in the host's zone; crashed schedulers included."""
+        return [
+            event.actual_time for event in self.events if isinstance(event, TaskRunStarted) and event.task_name == task
+        ]
 
     def scheduler(self, store: str | Path | Store | None = None, **options: Any) -> Scheduler:
         """A `Scheduler` on this host's clock and disk, with `Scheduler`'s own options but `clock`."""
