@@ -1,10 +1,14 @@
 """The command `duly`, which says what to install where the libraries of the command line are missing."""
 
 import sys
+from collections.abc import Sequence
 
 
-def main() -> None:
-    """Run the command line; the entry point of the script `duly`, and of `python -m duly`."""
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line with the arguments of the process, or with others, and exit.
+
+    The entry point of the script `duly`, of `python -m duly`, and of programs that have a command of their own for it.
+    """
     try:
         import click  # noqa: F401
         import rich  # noqa: F401
@@ -15,7 +19,7 @@ def main() -> None:
         sys.exit(2)
     from duly.cli.app import main as run
 
-    run()
+    run(arguments)
 
 
 if __name__ == "__main__":
