@@ -69,7 +69,7 @@ GROUPS: Final = (
     ),
     Group(
         ("src/duly/engine/", "src/duly/stores/"),
-        (Round(FROM_OUTSIDE, 20.0), Round(FROM_OUTSIDE, 240.0)),
+        (Round(FROM_OUTSIDE, 12.0), Round(FROM_OUTSIDE, 60.0)),  # what has passed the first is not asked again
         0.90,
     ),
 )
@@ -110,7 +110,6 @@ def _options() -> argparse.Namespace:
         action="store_true",
         help="judge by the tests that the records name, without finding out first which tests run which lines",
     )
-    parser.add_argument("--coverage", type=Path, metavar="FOLDER", help="use the coverage that is kept there")
     parser.add_argument("--record", action="store_true", help="judge nothing; write the verdicts kept into the records")
     parser.add_argument("--show", action="store_true", help="judge nothing; show the records in a table")
     parser.add_argument(
@@ -144,36 +143,29 @@ def _ordered(mutants: list[Mutant], options: argparse.Namespace) -> list[Mutant]
 def _judged_by_coverage(
     mutants: list[Mutant], sources: dict[str, str], options: argparse.Namespace, until: float
 ) -> dict[Mutant, Outcome]:
-    """Each by the tests that run its line; verdicts that are kept are not asked for again."""
+    """Each by the tests that run its line; what verdicts that are kept say is not asked again."""
     kept = KeptVerdicts()
+    if options.fresh:
+        kept.forget(mutants)
     outcomes: dict[Mutant, Outcome] = {}
     for group in GROUPS:
         left = [mutant for mutant in mutants if group.holds(mutant)]
-        for number, (judges, seconds_max) in enumerate(group.rounds[: options.rounds], 1):
+        for judges, seconds_max in group.rounds[: options.rounds]:
             if not left or time.monotonic() > until:
                 break
             print(f"{len(left)} mutants before {' '.join(judges)}; first, which tests run which lines", flush=True)
-            coverage = Coverage(judges, seconds_max, options.coverage)
-            cases = {mutant: _with_killer(coverage.tests_of(mutant), kept.killer(mutant)) for mutant in left}
-            known = {} if options.fresh else _known(kept, cases, round=number)
+            coverage = Coverage(judges, seconds_max, jobs=options.jobs)
+            cases = {mutant: coverage.tests_of(mutant) for mutant in left}
+            found = {mutant: kept.of(mutant, tests) for mutant, tests in cases.items()}
+            known = {mutant: outcome for mutant, outcome in found.items() if outcome is not None}
             print(f"{len(known)} verdicts are known", flush=True)
             outcomes |= known
-            open_cases = {mutant: tests for mutant, tests in cases.items() if mutant not in known}
+            open_cases = {mutant: kept.left(mutant, cases[mutant]) for mutant in left if mutant not in known}
             for mutant, outcome in _told(open_cases, sources, coverage, options.jobs, until):
-                kept.keep(mutant, cases[mutant], outcome, round=number)
+                kept.keep(mutant, open_cases[mutant], outcome)
                 outcomes[mutant] = outcome
             left = [mutant for mutant in left if mutant in outcomes and outcomes[mutant].verdict in SURVIVING]
     return outcomes
-
-
-def _known(kept: KeptVerdicts, cases: Mapping[Mutant, Sequence[str]], *, round: int) -> dict[Mutant, Outcome]:
-    found = {mutant: kept.of(mutant, tests, round=round) for mutant, tests in cases.items()}
-    return {mutant: outcome for mutant, outcome in found.items() if outcome is not None}
-
-
-def _with_killer(tests: list[str], killer: str | None) -> list[str]:
-    """The test that killed a mutant the last time goes first."""
-    return tests if killer is None or killer not in tests else [killer, *(test for test in tests if test != killer)]
 
 
 def _judged_by_records(
@@ -249,7 +241,7 @@ def _record(mutants: list[Mutant]) -> int:
     for mutant in mutants:
         by_path.setdefault(mutant.path, []).append(mutant)
     for path, of_module in sorted(by_path.items()):
-        found = {mutant: kept.last(mutant) for mutant in of_module}
+        found = {mutant: kept.of(mutant) for mutant in of_module}
         outcomes = {mutant: outcome for mutant, outcome in found.items() if outcome is not None}
         if outcomes:
             records.updated(record_of(module_of(path)), of_module, outcomes).write()

@@ -5,13 +5,14 @@ imported the function runs it. That is the same as importing the wrong module as
 before: who asks sees to that. What cannot be done in this way is passed over without a verdict.
 """
 
+import gc
 import inspect
 import json
 import os
 import signal
 import sys
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -21,8 +22,21 @@ import pytest
 from _pytest.runner import runtestprotocol
 
 from tests.mutation.covering import FAST, Judges
+from tests.mutation.loading import load
 from tests.mutation.mutants import Mutant
-from tests.mutation.trials import QUIETLY, Announce, Outcome, Trial, Verdict, in_this_child, selected, tried
+from tests.mutation.trials import (
+    QUIETLY,
+    Announce,
+    Outcome,
+    Trial,
+    Verdict,
+    by_name,
+    in_this_child,
+    limit_computing,
+    selected,
+    tried,
+    without_shrinking,
+)
 
 Swap = tuple[FunctionType, CodeType]
 
@@ -77,43 +91,64 @@ class _Court:
         self._judges = judges
         self._jobs = jobs
         self._until = until
-        self._killers: Counter[tuple[str, str]] = Counter()
+        self._kills: Counter[tuple[str, str]] = Counter()
+        self._items: dict[str, list[pytest.Item]] = {}
+        self._waiting = deque(cases)
+        self._sound: dict[str, bool] = {}
         self._tell: Callable[[Mutant, Outcome], None]
 
     def hold(self, tell: Callable[[Mutant, Outcome], None]) -> int:
         """Tell each verdict; returns as pytest does."""
         self._tell = tell
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        load()
         files = sorted({test.partition("::")[0] for tests in self._cases.values() for test in tests})
-        return int(pytest.main(["-s", *QUIETLY, "-m", FAST, *files], plugins=[self]))
+        return int(pytest.main(["-s", *QUIETLY, *without_shrinking(), "-m", FAST, *files], plugins=[self]))
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        for mutant, outcome in tried(self._trials(session), jobs=self._jobs):
-            if outcome.test is not None:
-                self._killers[mutant.path, outcome.test] += 1
-            self._tell(mutant, outcome)
+        self._items = by_name(session.items)
+        gc.collect()
+        gc.freeze()  # what is here now is shared with the forked processes, as long as their collectors let it be
+        while self._waiting:
+            for mutant, outcome in tried(self._trials(), jobs=self._jobs):
+                if outcome.test is not None and not self._is_sound(outcome.test):
+                    self._waiting.append(mutant)
+                    continue
+                if outcome.test is not None:
+                    self._kills[mutant.path, outcome.test] += 1
+                    self._kills[mutant.path + mutant.scope.name, outcome.test] += 1
+                self._tell(mutant, outcome)
         return True
 
-    def _trials(self, session: pytest.Session) -> Iterator[Trial]:
-        for mutant, tests in self._cases.items():
-            # What killed mutants of the same module goes first: it is likely to kill this one as well.
-            first = sorted(tests, key=lambda test: -self._killers[mutant.path, test])
-            items = selected(session.items, first)
+    def _trials(self) -> Iterator[Trial[Mutant]]:
+        while self._waiting:
+            mutant = self._waiting.popleft()
+            tests = [test for test in self._cases[mutant] if self._sound.get(test, True)]
             swaps = _swaps(mutant, self._sources[mutant.path])
+            items = selected(self._items, sorted(tests, key=partial(self._promise, mutant), reverse=True))
+            items = [item for item in items if self._sound.get(item.nodeid, True)]
             if swaps and items and time.monotonic() < self._until:
-                yield Trial(
-                    mutant,
-                    [item.nodeid for item in items],
-                    partial(self._judge, swaps, items),
-                    self._judges.seconds_max,
-                )
+                yield Trial(mutant, [item.nodeid for item in items], partial(self._judge, swaps, items), self._judges)
+
+    def _is_sound(self, test: str) -> bool:
+        """Whether a test passes here without any mutant: one that does not is no judge, such as on a busy machine."""
+        if test not in self._sound:
+            one = Trial(None, [test], partial(self._judge, (), self._items[test]), self._judges)
+            ((_, outcome),) = tried([one], jobs=1)
+            self._sound[test] = outcome.verdict is Verdict.SURVIVED
+        return self._sound[test]
+
+    def _promise(self, mutant: Mutant, test: str) -> float:
+        """How likely a test is to kill a mutant, for its time: by those of the same function, and module, it killed."""
+        kills = 5 * self._kills[mutant.path + mutant.scope.name, test] + self._kills[mutant.path, test]
+        return kills / (0.05 + self._judges.seconds(test))
 
     def _judge(self, swaps: Iterable[Swap], items: Sequence[pytest.Item], announce: Announce) -> int:
         for function, code in swaps:
             function.__code__ = code
         for number, (item, after) in enumerate(zip(items, [*items[1:], None], strict=True)):
             announce(number)
-            signal.setitimer(signal.ITIMER_PROF, self._judges.cpu_seconds_max(item.nodeid))
+            limit_computing(self._judges.seconds(item.nodeid))
             runtestprotocol(item, nextitem=after)  # not the hook: a test that fails is not repeated here
             if item.session.testsfailed:
                 return 1

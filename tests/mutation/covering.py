@@ -2,24 +2,27 @@
 
 import contextlib
 import hashlib
+import json
+import math
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import coverage
+import pytest
 
 from tests.mutation.mutants import Mutant
 
 ROOT: Final = Path(__file__).parents[2]
 KEPT: Final = ROOT / "build/mutation"
-FAST: Final = "not (slow or real_time or system or chaos or soak)"  # as `make test` has it
-CPU_SECONDS_MIN: Final = 4.0
-PATIENCE: Final = 5
-"""A test is taken to loop for ever when it computes this many times longer than it took, and CPU_SECONDS_MIN more."""
+MEMORY: Final = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+"""Where tests keep their files while they judge: in memory, if possible. No test here cuts the power."""
 
+FAST: Final = "not (slow or real_time or system or chaos or soak)"  # as `make test` has it
 ABOUT: Final[dict[str, tuple[str, ...]]] = {
     "core/due": ("core/test_agenda_order", "core/test_agenda"),
     "core/groups": ("core/test_agenda_members", "core/test_agenda"),
@@ -49,6 +52,7 @@ ABOUT: Final[dict[str, tuple[str, ...]]] = {
     "engine/traffic": ("engine/test_bursts", "engine/test_journal"),
     "stores/port": ("stores/test_contract", "stores/test_sqlite_reader_queries"),
     "stores/sqlite/faults": ("stores/test_sqlite",),
+    "stores/sqlite/file": ("stores/test_sqlite", "stores/test_sqlite_reader"),
     "stores/sqlite/lock": ("stores/test_sqlite", "spec/test_section_5_persistence", "stores/test_sqlite_reader"),
     "stores/sqlite/schema": ("stores/test_sqlite", "engine/test_trace"),
     "stores/sqlite/store": ("stores/test_sqlite", "stores/test_contract", "spec/test_section_5_persistence"),
@@ -61,7 +65,7 @@ class Judges(Protocol):
     """The tests that judge mutants."""
 
     seconds_max: float
-    """How long they may take for one mutant, by the clock."""
+    """How long they may take for one mutant, by the clock; then it has survived them."""
 
     def tests_of(self, mutant: Mutant) -> list[str]:
         """The tests of a mutant, in the order in which they are run until one fails."""
@@ -71,87 +75,137 @@ class Judges(Protocol):
         """Whether the statement of a mutant is also run outside of tests, when something is imported."""
         ...
 
-    def cpu_seconds_max(self, test: str) -> float:
-        """How long a test may compute."""
+    def seconds(self, test: str) -> float:
+        """How long a test takes on the source as it is; for one that is not known, the longest that it may take."""
         ...
 
 
 class Coverage:
-    """For each line, the tests that run it; quick ones first."""
+    """For each line, the tests that run it.
 
-    seconds_max = 600.0
+    It is kept for each file of tests apart: after an edit to a test, only the tests of its file are run for it.
+    """
 
-    def __init__(self, judges: Sequence[str], seconds_max: float, folder: Path | None = None) -> None:
-        folder = folder or KEPT / "coverage" / digest_of_files([*python_files("src"), *python_files(*judges)])
-        data, durations = folder / "coverage", folder / "durations"
-        if not data.exists():
-            self._collect(judges, data, durations)
+    seconds_max = math.inf
+
+    def __init__(
+        self, judges: Sequence[str], seconds_max: float, folder: Path = KEPT / "coverage", *, jobs: int = 1
+    ) -> None:
+        files = [file for file in python_files(*judges) if Path(file).name.startswith("test_")]
+        shared = [*python_files("src"), *(file for file in python_files("tests") if file not in files)]
+        shared = [file for file in shared if not Path(file).name.startswith("test_")]
+        of_shared = digest_of_files([file for file in shared if not file.startswith("tests/mutation/")])
+        kept = {file: folder / of_shared / f"{digest_of_files([file])}.json" for file in files}
+        if missing := [file for file, place in kept.items() if not place.exists()]:
+            _collect(missing, kept, jobs if len(missing) > 5 else 0)
         self._seconds_max = seconds_max
-        self._seconds = _durations(durations.read_text())
-        self._data = coverage.CoverageData(str(data))
-        self._data.read()
-        self._files: dict[str, bool] = {}
-        self._of_file: dict[str, dict[int, list[str]]] = {}
-
-    def _collect(self, judges: Sequence[str], data: Path, durations: Path) -> None:
-        data.parent.mkdir(parents=True, exist_ok=True)
-        collected = data.with_name("collecting")
-        run = subprocess.run(
-            [
-                *(sys.executable, "-m", "pytest", "-q", "-p", "no:sugar", "-p", "no:cacheprovider", *judges),
-                *("-m", FAST, "--durations=0", "--cov-context=test", "--cov-report="),
-                *("--cov=duly", "--cov=tests/formal/reference"),
-            ],
-            cwd=ROOT,
-            env={**os.environ, "COVERAGE_FILE": str(collected)},
-            stdout=durations.open("w"),
-            stderr=subprocess.STDOUT,
-            check=False,
-        )
-        if run.returncode:
-            raise SystemExit("The tests fail as they are:\n" + durations.read_text()[-3000:])
-        collected.rename(data)  # one that was interrupted is collected again
+        self._seconds: dict[str, float] = {}
+        self._contexts: dict[str, dict[int, set[str]]] = {}
+        for place in kept.values():
+            found = json.loads(place.read_text())
+            self._seconds |= found["seconds"]
+            for path, lines in found["lines"].items():
+                of_file = self._contexts.setdefault(path, {})
+                for line, numbers in lines.items():
+                    of_file.setdefault(int(line), set()).update(found["tests"][number] for number in numbers)
 
     def tests_of(self, mutant: Mutant) -> list[str]:
-        """The tests that run the statement of a mutant, first those about its module, quick ones first.
+        """The tests that run the statement of a mutant, as many as fit into the seconds.
 
-        What is only run when the module is imported has all tests that run something of the module.
+        What is only run when the module is imported has all tests that run something of the module, and what no test
+        is seen to run, as in a process that a test forks, has those of them that are about the module.
         """
-        lines = self._lines(mutant)
+        lines = self._contexts.get(mutant.path, {})
         contexts = {context for line in mutant.lines for context in lines.get(line, ())}
-        tests = {context.partition("|")[0] for context in contexts if context}
-        if "" in contexts and not tests:  # at import: any test that runs something of this module may notice
-            everywhere = {context.partition("|")[0] for found in lines.values() for context in found if context}
-            tests = everywhere
-        tests = {test for test in tests if self._exists(test.partition("::")[0])}
+        tests = contexts - {""}
+        if not tests:
+            everywhere = {context for found in lines.values() for context in found if context}
+            tests = everywhere if contexts else {test for test in everywhere if distance(test, mutant) < 2}
         chosen: list[str] = []
         left = self._seconds_max
-        for test in sorted(tests, key=lambda test: (distance(test, mutant), self._seconds.get(test, 0.0), test)):
-            left -= self._seconds.get(test, 0.0)
+        for test in self._ordered(tests, mutant):
+            left -= self.seconds(test)
             if left < 0 and chosen:
                 break
             chosen.append(test)
         return chosen
 
+    def _ordered(self, tests: Iterable[str], mutant: Mutant) -> list[str]:
+        """First one case of each test, then the other ones; those about the module first, and quick ones first."""
+        quick_first = sorted(tests, key=lambda test: (distance(test, mutant), self.seconds(test), test))
+        seen: set[str] = set()
+        firsts: list[str] = []
+        others: list[str] = []
+        for test in quick_first:
+            function = test.partition("[")[0]
+            (others if function in seen else firsts).append(test)
+            seen.add(function)
+        return [*firsts, *others]
+
     def is_run_at_import(self, mutant: Mutant) -> bool:
         """Whether the statement of a mutant is also run outside of tests, when something is imported."""
-        lines = self._lines(mutant)
+        lines = self._contexts.get(mutant.path, {})
         return any("" in lines.get(line, ()) for line in mutant.lines)
 
-    def _lines(self, mutant: Mutant) -> dict[int, list[str]]:
-        if mutant.path not in self._of_file:
-            self._of_file[mutant.path] = self._data.contexts_by_lineno(str(ROOT / mutant.path))
-        return self._of_file[mutant.path]
+    def seconds(self, test: str) -> float:
+        """How long a test took when it was seen to pass."""
+        return self._seconds.get(test, 0.0)
 
-    def _exists(self, file: str) -> bool:
-        """Coverage that was kept may know files that have gone: pytest would refuse to run, and judge nothing."""
-        if file not in self._files:
-            self._files[file] = (ROOT / file).exists()
-        return self._files[file]
 
-    def cpu_seconds_max(self, test: str) -> float:
-        """How long a test may compute."""
-        return CPU_SECONDS_MIN + PATIENCE * self._seconds.get(test, 0.0)
+def _collect(files: Sequence[str], kept: Mapping[str, Path], jobs: int) -> None:
+    """Run files of tests, and keep for each of them which lines its tests run and how long they take."""
+    with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
+        os.chmod(folder, 0o755)  # some tests are another user for a moment
+        settings, data, report = (Path(folder, name) for name in ("settings", "data", "report"))
+        # Not those of the project: what runs in another process has no test, and would pass for run at import.
+        settings.write_text("[run]\nsource =\n    duly\n    tests/formal/reference\n")
+        run = subprocess.run(
+            [
+                *(sys.executable, "-m", "pytest", "-q", "-p", "no:sugar", "-p", "no:cacheprovider", *files),
+                *("-p", "tests.mutation.loading", "-m", FAST, "--durations=0", "--durations-min=0", "-vv"),
+                *("--cov", "--cov-context=test", "--cov-report=", f"--cov-config={settings}", "-n", f"{jobs}"),
+            ],
+            cwd=ROOT,
+            env={**os.environ, "COVERAGE_FILE": str(data), "TMPDIR": folder},
+            stdout=report.open("w"),
+            stderr=subprocess.STDOUT,
+            check=False,
+        )
+        found = coverage.CoverageData(str(data))
+        found.read()
+        lines = {str(Path(path).relative_to(ROOT)): found.contexts_by_lineno(path) for path in found.measured_files()}
+        text = report.read_text()
+    failed = {line.split()[1].partition("::")[0] for line in text.splitlines() if line.startswith(("FAILED", "ERROR"))}
+    passed = [file for file in files if file not in failed]
+    for file, of_file in _by_files(passed, lines, _durations(text)).items():
+        kept[file].parent.mkdir(parents=True, exist_ok=True)
+        begun = kept[file].with_suffix(".new")
+        begun.write_text(json.dumps(of_file))
+        begun.rename(kept[file])  # one that was interrupted is collected again
+    if run.returncode not in (0, pytest.ExitCode.NO_TESTS_COLLECTED):
+        raise SystemExit("The tests fail as they are:\n" + text[-3000:])
+
+
+def _by_files(
+    files: Iterable[str], lines: Mapping[str, Mapping[int, Sequence[str]]], seconds: Mapping[str, float]
+) -> dict[str, dict[str, Any]]:
+    """What was found of the tests of each file; "" is the name for what runs at import."""
+    numbers: dict[str, dict[str, int]] = {file: {"": 0} for file in files}
+    found: dict[str, dict[str, dict[int, list[int]]]] = {file: {} for file in files}
+    for path, of_path in lines.items():
+        for line, contexts in of_path.items():
+            for test in {context.partition("|")[0] for context in contexts}:
+                for file in [test.partition("::")[0]] if test else found:
+                    if file in found:
+                        number = numbers[file].setdefault(test, len(numbers[file]))
+                        found[file].setdefault(path, {}).setdefault(line, []).append(number)
+    taken: dict[str, dict[str, float]] = {file: {} for file in files}
+    for test, each in seconds.items():
+        taken.get(test.partition("::")[0], {})[test] = each
+    return {
+        file: {"tests": list(numbers[file]), "seconds": taken[file], "lines": of_file}
+        for file, of_file in found.items()
+    }
 
 
 def distance(test: str, mutant: Mutant) -> int:

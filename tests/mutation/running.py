@@ -27,7 +27,18 @@ import pytest
 from tests.mutation import court
 from tests.mutation.covering import FAST, ROOT, Judges
 from tests.mutation.mutants import Mutant
-from tests.mutation.trials import QUIETLY, Announce, Outcome, Trial, Verdict, selected, tried
+from tests.mutation.trials import (
+    QUIETLY,
+    Announce,
+    Outcome,
+    Trial,
+    Verdict,
+    by_name,
+    limit_computing,
+    selected,
+    tried,
+    without_shrinking,
+)
 
 TOGETHER: Final = 250
 """Mutants that are taken up together; when time runs out, what was judged is still a sample of all, but for these."""
@@ -54,7 +65,7 @@ def judged(
             del left[mutant]
             yield mutant, outcome
         trials = (
-            Trial(mutant, tests, partial(_imported, mutant, sources, tests, judges), judges.seconds_max)
+            Trial(mutant, tests, partial(_imported, mutant, sources, tests, judges), judges)
             for mutant, tests in left.items()
             if time.monotonic() < until
         )
@@ -91,10 +102,7 @@ class _WrongVersion(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 class _Selection:
-    """A plugin that keeps some tests of those collected, in an order of its own, and gives each of them its time.
-
-    The time is that of the processor, so a busy machine changes no verdict; when it is over, SIGPROF ends the process.
-    """
+    """A plugin that keeps some tests of those collected, in an order of its own, and gives each of them its time."""
 
     def __init__(self, tests: Sequence[str], judges: Judges, announce: Announce) -> None:
         self._tests = tests
@@ -102,20 +110,26 @@ class _Selection:
         self._announce = announce
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        items[:] = selected(items, self._tests)
+        items[:] = selected(by_name(items), self._tests)
 
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
         names = (item.nodeid, item.nodeid.partition("::")[0])
         self._announce(next(number for number, test in enumerate(self._tests) if test in names))
-        signal.setitimer(signal.ITIMER_PROF, self._judges.cpu_seconds_max(item.nodeid))
+        limit_computing(self._judges.seconds(item.nodeid))
 
 
 def _imported(
     mutant: Mutant, sources: Mapping[str, str], tests: Sequence[str], judges: Judges, announce: Announce
 ) -> int:
-    """In the forked process: import the wrong version, and run the tests."""
+    """In the forked process: import the wrong version, and run the tests, file after file, until one fails."""
     wrong = mutant.applied_to(sources[mutant.path])
     sys.meta_path.insert(0, _WrongVersion(mutant.module, ROOT / mutant.path, wrong))
-    signal.setitimer(signal.ITIMER_PROF, 60)  # to import it, and what it is tested with
-    files = sorted({test.partition("::")[0] for test in tests})
-    return int(pytest.main(["-x", *QUIETLY, "-m", FAST, *files], plugins=[_Selection(tests, judges, announce)]))
+    code = int(pytest.ExitCode.NO_TESTS_COLLECTED)
+    for file in dict.fromkeys(test.partition("::")[0] for test in tests):
+        signal.setitimer(signal.ITIMER_PROF, 60)  # to import it, and what it is tested with
+        plugin = _Selection(tests, judges, announce)
+        of_file = pytest.main(["-x", *QUIETLY, *without_shrinking(), "-m", FAST, file], plugins=[plugin])
+        if of_file not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+            return int(of_file)
+        code = min(code, int(of_file))
+    return code

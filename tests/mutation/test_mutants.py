@@ -1,14 +1,16 @@
 """The mutation runner itself: what it changes, what it leaves alone, and that it tells killed from survived."""
 
+import json
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
-from tests.mutation import court, records, survivors, trials
+from tests.mutation import court, covering, records, survivors, trials
 from tests.mutation.covering import ROOT
 from tests.mutation.mutants import Mutant, mutants_of
 from tests.mutation.trials import Outcome, Verdict
@@ -101,7 +103,7 @@ cases = {mutant: coverage.tests_of(mutant)[:1] for mutant in mutants_of(path, so
 cases = {mutant: tests for mutant, tests in cases.items() if tests and not coverage.is_run_at_import(mutant)}
 quick = dict(court.held(cases, sources, coverage, jobs=2, until=float("inf")))
 trials = (
-    Trial(mutant, cases[mutant], partial(running._imported, mutant, sources, cases[mutant], coverage))
+    Trial(mutant, cases[mutant], partial(running._imported, mutant, sources, cases[mutant], coverage), coverage)
     for mutant in quick
 )
 long = dict(tried(trials, jobs=2))
@@ -212,30 +214,49 @@ def mutant_of(source: str) -> Mutant:
     return next(each for each in mutants_of("src/duly/core/task.py", source) if each.before == "<")
 
 
-def test_a_verdict_is_kept_until_its_function_or_a_test_that_judged_it_is_edited(tmp_path: Path) -> None:
-    """Lines elsewhere change nothing; a survivor is judged again when there are more tests."""
+def test_a_verdict_is_kept_until_its_function_or_the_test_that_killed_it_is_edited(tmp_path: Path) -> None:
+    """Lines elsewhere change nothing."""
     file = tmp_path / "verdicts.jsonl"
     here, there = "tests/mutation/test_mutants.py::test_real_modules_have_mutants[a]", "tests/core/test_task.py::test_y"
-    killed, survived = Outcome(Verdict.KILLED, here), Outcome(Verdict.SURVIVED)
+    killed = Outcome(Verdict.KILLED, here)
     mutant = mutant_of(SOURCE)
     KeptVerdicts(file).keep(mutant, [here, there], killed)
     assert KeptVerdicts(file).of(mutant, [there]) == killed
     assert KeptVerdicts(file).of(mutant_of(SOURCE.replace("LIMIT: int = 7", "LIMIT: int = 8\nA = 1 < 2"))) is None
-    assert KeptVerdicts(file).last(mutant_of(SOURCE.replace("LIMIT: int = 7", "LIMIT: int = 8\n\n"))) == killed
+    assert KeptVerdicts(file).of(mutant_of(SOURCE.replace("LIMIT: int = 7", "LIMIT: int = 8\n\n"))) == killed
     assert KeptVerdicts(file).of(mutant_of(SOURCE.replace("return True", "return 2"))) is None
-    assert KeptVerdicts(file).killer(mutant) == here
-    KeptVerdicts(file).keep(mutant, [here], survived)
-    assert KeptVerdicts(file).of(mutant, [here]) == survived
-    assert KeptVerdicts(file).of(mutant, [here, there]) is None
+    assert KeptVerdicts(file).left(mutant, [there, here]) == [here, there]
     file.write_text(file.read_text().replace(KeptVerdicts(file)._kept[mutant.fingerprint].digest, "edited"))
     assert KeptVerdicts(file).of(mutant, [here]) is None
+
+
+def test_a_survivor_is_judged_again_by_tests_that_are_new_or_edited_only(tmp_path: Path) -> None:
+    """A test that was added does not make all others run again; and what is killed later is killed."""
+    file = tmp_path / "verdicts.jsonl"
+    names = ("test_real_modules_have_mutants[a]", "test_columns_are_counted_in_characters", "test_of_tomorrow")
+    one, other, new = (f"tests/mutation/test_mutants.py::{name}" for name in names)
+    survived = Outcome(Verdict.SURVIVED)
+    mutant = mutant_of(SOURCE)
+    KeptVerdicts(file).keep(mutant, [one], survived)
+    KeptVerdicts(file).keep(mutant, [other], survived)
+    assert KeptVerdicts(file).of(mutant, [one, other]) == survived
+    assert KeptVerdicts(file).of(mutant, [one, other, new]) is None
+    assert KeptVerdicts(file).left(mutant, [one, other, new]) == [new]
+    kept = KeptVerdicts(file)
+    file.write_text(file.read_text().replace(kept._digest(one), "edited"))
+    assert KeptVerdicts(file).left(mutant, [one, other]) == [one]
+    KeptVerdicts(file).keep(mutant, [one], Outcome(Verdict.KILLED, one))
+    assert KeptVerdicts(file).of(mutant, [one, other]) == Outcome(Verdict.KILLED, one)
+    forgetful = KeptVerdicts(file)
+    forgetful.forget([mutant])
+    assert forgetful.of(mutant) is None
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # the worker of a parallel run has threads
 @pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="only Linux tells what a process waits for")
 def test_a_process_that_waits_for_ever_is_ended_and_one_that_computes_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     """By what the kernel says of its processes, not by the clock: a busy machine changes no verdict."""
-    monkeypatch.setattr(trials, "ASLEEP_SECONDS_MAX", 1.0)
+    monkeypatch.setattr(trials, "ASLEEP_SECONDS_MIN", 1.0)
 
     def wait_for_ever(announce: trials.Announce) -> int:
         announce(1)
@@ -254,3 +275,112 @@ def test_a_process_that_waits_for_ever_is_ended_and_one_that_computes_is_not(mon
         one: Outcome(Verdict.TIMED_OUT, "b"),
         other: Outcome(Verdict.SURVIVED),
     }
+
+
+class Hasty:
+    """Judges that have a tenth of a second for each mutant."""
+
+    seconds_max = 0.1
+
+    def tests_of(self, mutant: Mutant) -> list[str]:
+        return ["a"]
+
+    def is_run_at_import(self, mutant: Mutant) -> bool:
+        return False
+
+    def seconds(self, test: str) -> float:
+        return 0.0
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # the worker of a parallel run has threads
+def test_a_mutant_that_no_test_noticed_before_the_time_was_over_has_survived() -> None:
+    """Time that is over because there is much to do says nothing about a mutant."""
+
+    def think(announce: trials.Announce) -> int:
+        announce(0)
+        threading.Event().wait(60)
+        return 1
+
+    mutant = mutant_of(SOURCE)
+    assert list(trials.tried([trials.Trial(mutant, ["a"], think, Hasty())], jobs=1)) == [
+        (mutant, Outcome(Verdict.SURVIVED))
+    ]
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # the worker of a parallel run has threads
+def test_a_test_that_fails_without_a_mutant_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may fail for a reason of its own, on a busy machine; so each one that kills is run on the source as it is."""
+
+    class Court(court._Court):
+        def _judge(self, swaps: object, items: Sequence[object], announce: trials.Announce) -> int:
+            return len(items)
+
+    held = Court({}, {}, Hasty(), jobs=1, until=0.0)
+    monkeypatch.setattr(held, "_items", {"good": [], "bad": [None]})
+    assert [held._is_sound(test) for test in ("good", "bad", "good", "bad")] == [True, False, True, False]
+
+
+# --- which tests run which lines -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, list[list[str]]]:
+    """A project with a module and two files of tests, and which of these are run when, to find out what they cover."""
+    monkeypatch.setattr(covering, "ROOT", tmp_path)
+    for folder in ("src/duly/core", "tests/core"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "src/duly/core/task.py").write_text(SOURCE)
+    for name in ("task", "other"):
+        (tmp_path / f"tests/core/test_{name}.py").write_text(f"# {name}")
+    runs: list[list[str]] = []
+
+    def collect(files: Sequence[str], kept: Mapping[str, Path], jobs: int) -> None:
+        runs.append(list(files))
+        for file in files:
+            name = f"{file}::test_of_{file.removeprefix('tests/core/test_').removesuffix('.py')}"
+            tests = ["", f"{name}[slow]", f"{name}[quick]", f"{name}_more"]
+            kept[file].parent.mkdir(parents=True, exist_ok=True)
+            lines = {"src/duly/core/task.py": {3: [0], 6: [0], 9: [1, 2, 3], 10: [2]}}
+            seconds = {tests[1]: 6.0, tests[2]: 1.0, tests[3]: 2.0}
+            kept[file].write_text(json.dumps({"tests": tests, "seconds": seconds, "lines": lines}))
+
+    monkeypatch.setattr(covering, "_collect", collect)
+    return tmp_path, runs
+
+
+def test_after_an_edit_only_the_tests_of_the_edited_file_are_run_for_coverage(
+    tree: tuple[Path, list[list[str]]],
+) -> None:
+    """An edit to what all of them use makes all of them run again."""
+    root, runs = tree
+
+    def coverage() -> None:
+        covering.Coverage(["tests/core"], 60.0, root / "kept")
+
+    one, other = "tests/core/test_other.py", "tests/core/test_task.py"
+    coverage()
+    coverage()
+    assert runs == [[one, other]]
+    (root / one).write_text("# edited")
+    coverage()
+    assert runs[1:] == [[one]]
+    (root / "tests/helpers.py").write_text("# new")
+    coverage()
+    assert runs[2:] == [[one, other]]
+
+
+def test_judges_are_those_that_run_a_line_near_ones_and_quick_ones_and_one_of_each_first(
+    tree: tuple[Path, list[list[str]]],
+) -> None:
+    """As many as fit into the time; the cases of one test are much alike."""
+    root, _ = tree
+    of_line = {each.line: each for each in mutants_of("src/duly/core/task.py", SOURCE)}
+    near, far = "tests/core/test_task.py::test_of_task", "tests/core/test_other.py::test_of_other"
+    every = [f"{near}[quick]", f"{near}_more", f"{far}[quick]", f"{far}_more", f"{near}[slow]", f"{far}[slow]"]
+    coverage = covering.Coverage(["tests/core"], 60.0, root / "kept")
+    assert coverage.tests_of(of_line[9]) == every
+    assert coverage.tests_of(of_line[10]) == [f"{near}[quick]", f"{far}[quick]"]
+    assert coverage.tests_of(of_line[11]) == [f"{near}[quick]", f"{near}_more", f"{near}[slow]"]  # seen by none
+    assert coverage.tests_of(of_line[3]) == every  # run at import
+    assert [line for line, mutant in of_line.items() if coverage.is_run_at_import(mutant)] == [3, 6]
+    assert covering.Coverage(["tests/core"], 4.5, root / "kept").tests_of(of_line[9]) == every[:3]

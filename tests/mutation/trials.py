@@ -1,29 +1,40 @@
 """A mutant on trial: a forked process that has the wrong version, runs tests on it, and tells by its exit code."""
 
 import contextlib
+import math
 import mmap
 import os
+import shutil
 import signal
+import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
-from typing import Final, NamedTuple, NoReturn
+from typing import Final, Generic, NamedTuple, NoReturn, TypeVar
 
 import pytest
 
-from tests.mutation.covering import ROOT
-from tests.mutation.mutants import Mutant
+from tests.mutation.covering import MEMORY, ROOT, Judges
 
-QUIETLY: Final = ("-q", "-p", "no:sugar", "-p", "no:cacheprovider", "--no-header")
-WAITING_SECONDS_MAX: Final = 600.0
-"""For mutants that go on for ever. SIGPROF ends mutants that compute for ever, on a busy machine not earlier."""
+T = TypeVar("T")
+"""A mutant, or None where the source as it is stands before the judges."""
 
-ASLEEP_SECONDS_MAX: Final = 6.0
-"""For mutants that wait for what never comes: none of their processes runs, or waits for a processor, for this long."""
+QUIETLY: Final = ("-q", "-p", "no:sugar", "-p", "no:cacheprovider", "--no-header", "--tb=native")
+PATIENCE: Final = 5
+"""A test did not end if it took this many times longer than on the source as it is, and a number of seconds more."""
+
+CPU_SECONDS_MIN: Final = 4.0
+"""For tests that compute for ever: time of the processor, after which SIGPROF ends them."""
+
+ASLEEP_SECONDS_MIN: Final = 6.0
+"""For tests that wait for what never comes: none of their processes runs, or waits for a processor or a disk."""
 
 ASLEEP_SHARE_MAX: Final = 0.02
 """A process that waits in a loop is awake for a moment now and then."""
+
+OWN_SECONDS_MIN: Final = 60.0
+"""For tests that do neither: time by the clock, without the time for which they waited for a processor."""
 
 
 class Verdict(Enum):
@@ -46,32 +57,33 @@ Announce = Callable[[int], None]
 """Called before each test, with its number."""
 
 
-class Trial:
+class Trial(Generic[T]):
     """A mutant before its judges: `judge`, called in a process of its own, returns as pytest does."""
 
     def __init__(
-        self,
-        mutant: Mutant,
-        tests: Sequence[str],
-        judge: Callable[[Announce], int],
-        seconds_max: float = WAITING_SECONDS_MAX,
+        self, mutant: T, tests: Sequence[str], judge: Callable[[Announce], int], judges: Judges | None = None
     ) -> None:
         self.mutant = mutant
         self._tests = tests
-        self._until = time.monotonic() + seconds_max
-        self._at = mmap.mmap(-1, 4)  # shared with the child: the number of the present test
+        self._judges = judges
+        self._until = math.inf if judges is None else time.monotonic() + judges.seconds_max
+        self._at = mmap.mmap(-1, 4)  # shared with the child: the number of the present test, from 1
+        self._folder = tempfile.mkdtemp(prefix="duly-mutant-", dir=MEMORY)
+        os.chmod(self._folder, 0o755)  # some tests are another user for a moment
         self._child = os.fork()
         if not self._child:
+            os.environ["TMPDIR"] = tempfile.tempdir = self._folder
             in_this_child(lambda: judge(self._announce))
-        self._sleep = _Sleep(self._child)
+        self._watch = _Watch(self._child)
 
     def _announce(self, number: int) -> None:
-        self._at[:] = number.to_bytes(4, "little")
+        self._at[:] = (number + 1).to_bytes(4, "little")
 
     def outcome(self) -> Outcome | None:
         """What the judges say; None while they think."""
         ended, status = os.waitpid(self._child, os.WNOHANG)
         if ended:
+            self._clear()
             match os.waitstatus_to_exitcode(status):
                 case 0:
                     return Outcome(Verdict.SURVIVED)
@@ -80,14 +92,19 @@ class Trial:
                 case code:
                     verdict = Verdict.TIMED_OUT if code == -signal.SIGPROF else Verdict.KILLED
                     return Outcome(verdict, self._test())
-        if time.monotonic() < self._until and not self._sleep.is_too_long():
-            return None
-        self.end()
-        return Outcome(Verdict.TIMED_OUT, self._test())
+        test = self._test()
+        usual = 0.0 if self._judges is None or test is None else self._judges.seconds(test)
+        if self._watch.is_too_long(int.from_bytes(self._at[:], "little"), PATIENCE * usual):
+            self.end()
+            return Outcome(Verdict.TIMED_OUT, test)
+        if time.monotonic() > self._until:  # no test has noticed it, whatever it is doing
+            self.end()
+            return Outcome(Verdict.SURVIVED)
+        return None
 
     def _test(self) -> str | None:
         number = int.from_bytes(self._at[:], "little")
-        return self._tests[number] if number < len(self._tests) else None
+        return self._tests[number - 1] if 0 < number <= len(self._tests) else None
 
     def end(self) -> None:
         """Whatever they are doing."""
@@ -96,63 +113,117 @@ class Trial:
         with contextlib.suppress(ProcessLookupError):
             os.kill(self._child, signal.SIGKILL)
         os.waitpid(self._child, 0)
+        self._clear()
+
+    def _clear(self) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)
 
 
-class _Sleep:
-    """How long all processes of a session have been asleep, as far as Linux tells.
+class _Watch:
+    """How long the present test of a process takes, and how much of that all of its processes have been asleep.
 
-    Not by the clock: on a busy machine a process that waits for a processor is as slow as one that hangs.
+    As far as Linux tells, not by the clock: on a busy machine a process that waits for a processor is as slow as one
+    that hangs.
     """
 
     PERIOD_SECONDS: Final = 1.0
 
-    def __init__(self, session: int) -> None:
-        self._session = session
-        self._looked = self._since = time.monotonic()
-        self._awake = 0
+    def __init__(self, process: int) -> None:
+        self._process = process
+        self._test = 0
+        self._looked = self._asleep_since = time.monotonic()
+        self._own_seconds = 0.0
+        self._before = _Spent(0, 0, False)
 
-    def is_too_long(self) -> bool:
-        """Whether none of them has been awake for ASLEEP_SECONDS_MAX."""
+    def is_too_long(self, test: int, allowance: float) -> bool:
+        """Whether a test takes too long, if `allowance` is added to what each test may take."""
         now = time.monotonic()
         passed = now - self._looked
         if passed < self.PERIOD_SECONDS:
             return False
-        awake = _awake_nanoseconds(self._session)
-        if awake is None or abs(awake - self._awake) > ASLEEP_SHARE_MAX * passed * 1e9:
-            self._since = now
-        self._looked, self._awake = now, awake or 0
-        return now - self._since > ASLEEP_SECONDS_MAX
+        spent = _spent(self._process)
+        before, self._before, self._looked = self._before, spent or _Spent(0, 0, False), now
+        if test != self._test or spent is None:
+            self._test, self._asleep_since, self._own_seconds = test, now, 0.0
+            return False
+        waited = max(0, spent.waited_ns - before.waited_ns) / 1e9
+        awake = abs(spent.ran_ns + spent.waited_ns - before.ran_ns - before.waited_ns) / 1e9
+        if awake > ASLEEP_SHARE_MAX * passed or spent.is_at_disk:
+            self._asleep_since = now
+        self._own_seconds += max(0.0, passed - waited)
+        return (
+            now - self._asleep_since > ASLEEP_SECONDS_MIN + allowance or self._own_seconds > OWN_SECONDS_MIN + allowance
+        )
 
 
-def _awake_nanoseconds(session: int) -> int | None:
-    """How long the processes of a session have run, or waited for a processor; None where that is not known."""
-    total = 0
-    found = False
+class _Spent(NamedTuple):
+    """How long the threads of some processes have run, and waited for a processor; and if one waits for a disk."""
+
+    ran_ns: int
+    waited_ns: int
+    is_at_disk: bool
+
+
+def _spent(ancestor: int) -> _Spent | None:
+    """Of a process, of those that it has started, and of those in its session; None where that is not known."""
+    parents: dict[int, int] = {}
+    family = {ancestor}
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, ValueError):  # it has ended since
-            of_session = int((process / "stat").read_text().rpartition(")")[2].split()[3])
-            if of_session != session:
-                continue
+            _, parent, _, session, *_ = (process / "stat").read_text().rpartition(")")[2].split()
+            parents[int(process.name)] = int(parent)
+            if int(session) == ancestor:
+                family.add(int(process.name))
+    while new := {child for child, parent in parents.items() if parent in family} - family:
+        family |= new
+    ran = waited = 0
+    is_at_disk = found = False
+    for process in (Path(f"/proc/{number}") for number in family):
+        with contextlib.suppress(OSError, ValueError):
             for thread in (process / "task").iterdir():
-                ran, waited, _ = (thread / "schedstat").read_text().split()
-                total += int(ran) + int(waited)
-                found = True
-    return total if found else None
+                of_thread = (thread / "schedstat").read_text().split()
+                ran, waited, found = ran + int(of_thread[0]), waited + int(of_thread[1]), True
+                is_at_disk |= (thread / "stat").read_text().rpartition(")")[2].split()[0] == "D"
+    return _Spent(ran, waited, is_at_disk) if found else None
 
 
-def selected(items: Iterable[pytest.Item], tests: Iterable[str]) -> list[pytest.Item]:
-    """Of the items that were collected, those that are named, in the order of the names; a file names all of its."""
-    by_name: dict[str, list[pytest.Item]] = {}
+def by_name(items: Iterable[pytest.Item]) -> dict[str, list[pytest.Item]]:
+    """The items that were collected, by their names and by those of their files."""
+    found: dict[str, list[pytest.Item]] = {}
     for item in items:
-        by_name.setdefault(item.nodeid, []).append(item)
-        by_name.setdefault(item.nodeid.partition("::")[0], []).append(item)
-    return list(dict.fromkeys(item for test in tests for item in by_name.get(test, ())))
+        found.setdefault(item.nodeid, []).append(item)
+        found.setdefault(item.nodeid.partition("::")[0], []).append(item)
+    return found
 
 
-def tried(trials: Iterable[Trial], *, jobs: int) -> Iterator[tuple[Mutant, Outcome]]:
+def selected(items: Mapping[str, Sequence[pytest.Item]], tests: Iterable[str]) -> list[pytest.Item]:
+    """The items that are named, in the order of the names; a file names all of its."""
+    return list(dict.fromkeys(item for test in tests for item in items.get(test, ())))
+
+
+def without_shrinking() -> list[str]:
+    """Arguments for pytest: hypothesis is content with the first example that fails, and looks for no smaller one."""
+    from hypothesis import Phase, settings  # not above: pytest wants to be the first to import it
+
+    settings.register_profile(
+        "judging",
+        derandomize=True,
+        deadline=None,
+        phases=[Phase.explicit, Phase.generate],
+        report_multiple_bugs=False,
+    )
+    return ["--hypothesis-profile=judging"]
+
+
+def limit_computing(usual_seconds: float) -> None:
+    """End this process by SIGPROF if it computes for much longer than a test usually takes."""
+    signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS_MIN + PATIENCE * usual_seconds)
+
+
+def tried(trials: Iterable[Trial[T]], *, jobs: int) -> Iterator[tuple[T, Outcome]]:
     """Wait for verdicts; a trial begins when it is taken from `trials`, and `jobs` of them go on at once."""
     waiting = iter(trials)
-    open_trials: list[Trial] = []
+    open_trials: list[Trial[T]] = []
     try:
         while True:
             while len(open_trials) < jobs and (trial := next(waiting, None)) is not None:

@@ -1,9 +1,10 @@
 """Verdicts that are kept: a run that was interrupted goes on where it stopped, and what did not change stays judged.
 
 A verdict is kept for the source of the function that the mutant is in, and for the tests that judged it: for a killed
-one the source of the test that killed it, for a survivor the files of all tests that let it pass. When one of them is
-edited, the mutant is judged again, first by the test that killed it the last time. An edit elsewhere, which that
-function or that test merely uses, changes no verdict here; `--fresh` judges everything again.
+one the source of the test that killed it, for a survivor the source of each test that let it pass. When the test that
+killed a mutant is edited, the mutant is judged again, by that test first. A survivor is judged again by tests that
+are new or edited, and only by these. An edit elsewhere, which that function or a test merely uses, changes no verdict
+here; `--fresh` judges everything again.
 """
 
 import ast
@@ -13,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from tests.mutation.covering import KEPT, ROOT, digest_of_files
+from tests.mutation.covering import KEPT, ROOT
 from tests.mutation.mutants import Mutant
 from tests.mutation.trials import Outcome, Verdict
 
@@ -22,64 +23,73 @@ FILE: Final = KEPT / "verdicts.jsonl"
 
 class _Kept(NamedTuple):
     outcome: Outcome
-    files: tuple[str, ...]
     digest: str
+    """Of the test that killed it."""
+
+    passed: frozenset[str]
+    """The digests of all tests that let it pass."""
 
 
 class KeptVerdicts:
-    """The verdicts of earlier runs on this machine: one line each, and of one mutant the last one counts.
-
-    `round` tells the judges apart: who survives the first ones goes before the second.
-    """
+    """The verdicts of earlier runs on this machine: one line each, and of one mutant the last one counts."""
 
     def __init__(self, file: Path = FILE) -> None:
         self._file = file
         self._kept: dict[str, _Kept] = {}
-        self._digests: dict[tuple[str, ...], str] = {}
+        self._digests: dict[str, str] = {}
         self._functions: dict[str, dict[str, str]] = {}
         for line in file.read_text().splitlines() if file.exists() else ():
             row = json.loads(line)
             outcome = Outcome(Verdict(row["verdict"]), row["test"])
-            self._kept[row["mutant"]] = _Kept(outcome, tuple(row["files"]), row["digest"])
+            self._kept[row["mutant"]] = _Kept(outcome, row["digest"], frozenset(row["passed"]))
 
-    def of(self, mutant: Mutant, tests: Sequence[str] | None = None, *, round: int = 1) -> Outcome | None:
+    def of(self, mutant: Mutant, tests: Sequence[str] | None = None) -> Outcome | None:
         """The verdict on a mutant that still holds; `tests` would judge it now, None if that is not known."""
-        kept = self._kept.get(_key(mutant, round))
-        if kept is None or kept.digest != self._digest(kept.outcome, kept.files):
+        kept = self._kept.get(mutant.fingerprint)
+        if kept is None:
             return None
-        if kept.outcome.test is None and tests is not None and not set(_files(tests)) <= set(kept.files):
-            return None  # it survived when there were fewer tests
-        return kept.outcome
+        if kept.outcome.test is not None:
+            return kept.outcome if kept.digest == self._digest(kept.outcome.test) else None
+        return kept.outcome if not tests or not self.left(mutant, tests) else None
 
-    def last(self, mutant: Mutant) -> Outcome | None:
-        """The verdict that still holds, of whichever judges spoke last."""
-        return self.of(mutant, round=2) or self.of(mutant)
+    def left(self, mutant: Mutant, tests: Sequence[str]) -> list[str]:
+        """Of some tests those that have not let a mutant pass yet, the one that killed it the last time first."""
+        kept = self._kept.get(mutant.fingerprint)
+        if kept is None:
+            return list(tests)
+        open_tests = [test for test in tests if self._digest(test) not in kept.passed]
+        return sorted(open_tests, key=lambda test: test != kept.outcome.test)
 
-    def killer(self, mutant: Mutant) -> str | None:
-        """The test that killed it the last time, whether that still holds or not."""
-        kept = self._kept.get(_key(mutant, 1))
-        return None if kept is None else kept.outcome.test
-
-    def keep(self, mutant: Mutant, tests: Sequence[str], outcome: Outcome, *, round: int = 1) -> None:
+    def keep(self, mutant: Mutant, tests: Sequence[str], outcome: Outcome) -> None:
         """Keep a verdict, at once: the run may be ended at any moment."""
-        files = _files(tests if outcome.test is None else [outcome.test])
-        kept = self._kept[_key(mutant, round)] = _Kept(outcome, files, self._digest(outcome, files))
-        row = {"mutant": _key(mutant, round), "verdict": outcome.verdict.value, "test": outcome.test}
+        before = self._kept.get(mutant.fingerprint)
+        passed = frozenset[str]() if before is None else before.passed
+        digest = ""
+        if outcome.test is not None:
+            digest = self._digest(outcome.test)
+            passed -= {digest}
+        elif outcome.verdict is Verdict.SURVIVED:
+            passed |= {self._digest(test) for test in tests}
+        self._kept[mutant.fingerprint] = _Kept(outcome, digest, passed)
+        row = {"mutant": mutant.fingerprint, "verdict": outcome.verdict.value, "test": outcome.test}
         self._file.parent.mkdir(parents=True, exist_ok=True)
         with self._file.open("a") as file:
-            file.write(json.dumps({**row, "files": kept.files, "digest": kept.digest}) + "\n")
+            file.write(json.dumps({**row, "digest": digest, "passed": sorted(passed)}) + "\n")
 
-    def _digest(self, outcome: Outcome, files: tuple[str, ...]) -> str:
-        """A digest of the test that killed a mutant, or of all files whose tests let it pass."""
-        if outcome.test is not None:
-            file, _, name = outcome.test.partition("::")
+    def forget(self, mutants: Iterable[Mutant]) -> None:
+        """Judge some mutants as if they had not been judged before."""
+        for mutant in mutants:
+            self._kept.pop(mutant.fingerprint, None)
+
+    def _digest(self, test: str) -> str:
+        """A digest of the name of a test and of its source."""
+        if test not in self._digests:
+            file, _, name = test.partition("::")
             if file not in self._functions:
                 self._functions[file] = _functions(ROOT / file)
             source = self._functions[file].get(name.partition("[")[0].rpartition("::")[2], "")
-            return hashlib.sha256(source.encode()).hexdigest()[:16]
-        if files not in self._digests:
-            self._digests[files] = digest_of_files(files)
-        return self._digests[files]
+            self._digests[test] = hashlib.sha256(f"{test} {source}".encode()).hexdigest()[:12]
+        return self._digests[test]
 
 
 def _functions(file: Path) -> dict[str, str]:
@@ -91,11 +101,3 @@ def _functions(file: Path) -> dict[str, str]:
         for node in ast.walk(ast.parse(source))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     }
-
-
-def _key(mutant: Mutant, round: int) -> str:
-    return mutant.fingerprint + f"/{round}" * (round > 1)
-
-
-def _files(tests: Iterable[str]) -> tuple[str, ...]:
-    return tuple(sorted({test.partition("::")[0] for test in tests}))
