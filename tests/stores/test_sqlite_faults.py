@@ -36,3 +36,15 @@ def test_an_error_of_sqlite_without_a_name_is_quoted() -> None:
     error = named(sqlite3.ProgrammingError("Cannot operate on a closed database."))
     assert error.message == "Store /x.db failed: Cannot operate on a closed database."
     assert (error.details["operation"], error.details["code"]) == ("write", "")
+
+
+def test_text_of_a_row_that_is_not_utf8_is_damage_too() -> None:
+    """SPEC 5.5: the Python module says so in an error of its own, which has no code; one that has is another fault."""
+    text = "Could not decode to UTF-8 column 'cron' with text '0 0\ufffd'"
+    error = named(sqlite3.OperationalError(text))
+    assert isinstance(error, StoreCorruptedError)
+    assert error.message == "Store /x.db is damaged: it holds text that is not UTF-8"
+    assert error.details["operation"] == "write"
+    fault = sqlite3.OperationalError(text)
+    fault.sqlite_errorname = "SQLITE_FULL"
+    assert named(fault).message == "Store /x.db cannot grow: the disk is full"

@@ -11,6 +11,7 @@ import pytest
 from duly.errors import StoreError
 from duly.stores.sqlite import file
 from duly.stores.sqlite.file import create, discard, exists, identity, is_database, kind, stamp, written_files
+from tests.stores.helpers import without_privileges
 
 
 def make_database(path: Path) -> Path:
@@ -127,3 +128,122 @@ def make_change(path: Path, number: int) -> None:
         connection.execute("INSERT INTO t VALUES (?)", (number,))
         connection.commit()
     (path.parent / "state.db-journal").touch()
+
+
+# --- how a store is opened for reading -------------------------------------------------------------------------------
+
+
+def never_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    def copyfile(source: str, target: str) -> None:
+        raise AssertionError(f"{source} is copied")
+
+    monkeypatch.setattr(shutil, "copyfile", copyfile)
+
+
+def make_wal(path: Path) -> sqlite3.Connection:
+    """A database with a row that only its WAL has; while the connection is open, so is the WAL."""
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("CREATE TABLE t (a)")
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    connection.execute("INSERT INTO t VALUES (1)")
+    return connection
+
+
+def rows(path: Path, *, beside: bool) -> int:
+    with file.opened(str(path), beside=beside) as connection:
+        return int(connection.execute("SELECT count(*) FROM t").fetchone()[0])
+
+
+def test_a_store_that_nobody_holds_is_read_in_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of gigabytes is not copied, and nothing is created beside it."""
+    path = make_database(tmp_path / "state.db")
+    never_copied(monkeypatch)
+    assert rows(path, beside=False) == 0
+    assert [each.name for each in tmp_path.iterdir()] == ["state.db"]
+
+
+def test_a_store_in_use_is_read_in_its_place_with_what_its_wal_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Copies of files that change all the time would never be of one moment."""
+    path = tmp_path / "state.db"
+    with closing(make_wal(path)):
+        never_copied(monkeypatch)
+        assert rows(path, beside=False) == 1
+
+
+def test_files_without_the_index_of_their_wal_are_read_in_a_copy_unless_it_may_be_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A backup stays as it is when it is looked at; a scheduler is about to write beside its store anyway."""
+    with closing(make_wal(tmp_path / "live.db")):
+        for suffix in ("", "-wal"):
+            shutil.copyfile(tmp_path / f"live.db{suffix}", tmp_path / f"state.db{suffix}")
+    path = tmp_path / "state.db"
+    before = {each.name for each in tmp_path.iterdir()}
+    assert rows(path, beside=False) == 1
+    assert {each.name for each in tmp_path.iterdir()} == before
+    never_copied(monkeypatch)
+    assert rows(path, beside=True) == 1
+
+
+@pytest.mark.parametrize(("shm", "wal", "shared"), [(0o666, 0o644, True), (0o644, 0o644, False), (0o666, 0o600, False)])
+def test_a_user_that_may_not_take_part_in_the_locking_reads_a_copy(
+    public_folder: Path, monkeypatch: pytest.MonkeyPatch, shm: int, wal: int, shared: bool
+) -> None:
+    """Whoever only may read the files cannot tell SQLite that a page is still being read."""
+    path = public_folder / "state.db"
+    with closing(make_wal(path)):
+        os.chmod(path, 0o644)
+        os.chmod(f"{path}-shm", shm)
+        os.chmod(f"{path}-wal", wal)
+        assert without_privileges(lambda: file._may_share(str(path))) is shared
+
+
+def hot_journal(path: Path) -> bytes:
+    """What is beside a database while a transaction is being written to it that a crash interrupts."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("PRAGMA cache_size = 1")  # so that pages are written before the commit
+        connection.execute("BEGIN")
+        connection.executemany("INSERT INTO t VALUES (?)", [("x" * 3000,)] * 20)
+        journal = Path(f"{path}-journal").read_bytes()
+        connection.execute("COMMIT")
+    assert journal[:1] != b"\0"  # it counts: SQLite would roll back
+    return journal
+
+
+def test_a_transaction_that_a_crash_cut_short_is_rolled_back_in_a_copy(tmp_path: Path) -> None:
+    """The files stay as they are, for the scheduler that comes next, and for whoever looks into the matter."""
+    path = make_database(tmp_path / "state.db")
+    journal = hot_journal(path)
+    Path(f"{path}-journal").write_bytes(journal)
+    before = {each.name: each.read_bytes() for each in tmp_path.iterdir()}
+    assert rows(path, beside=True) == 0
+    assert {each.name: each.read_bytes() for each in tmp_path.iterdir()} == before
+
+
+def test_a_journal_that_goes_while_files_are_copied_goes_from_the_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its transaction was completed meanwhile. In the copy it would be rolled back."""
+    path = make_database(tmp_path / "state.db")
+    journal = hot_journal(path)
+    Path(f"{path}-journal").write_bytes(journal)
+    copy = shutil.copyfile
+
+    def copy_and_complete(source: str, target: str) -> None:
+        copy(source, target)
+        if str(source).endswith("-journal"):
+            os.unlink(source)
+
+    monkeypatch.setattr(shutil, "copyfile", copy_and_complete)
+    assert rows(path, beside=False) == 20
+
+
+def test_a_store_that_was_read_is_let_go(tmp_path: Path) -> None:
+    """Even if the connection is still known to somebody: a scheduler may want to remove the file."""
+    with file.opened(str(make_database(tmp_path / "state.db")), beside=False) as connection:
+        assert connection.execute("SELECT count(*) FROM t").fetchone() == (0,)
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        connection.execute("SELECT 1")

@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from duly.core.moments import instant_of
+from duly.core.moments import Instant, instant_of
 from duly.errors import StoreError, StoreLockedError
-from duly.stores.sqlite.lock import LockFile, read_holder
+from duly.stores.port import Blockage, Holder
+from duly.stores.sqlite import lock as locking
+from duly.stores.sqlite.lock import LockFile, holder_named, read_holder
 
 SINCE = datetime(2024, 1, 1, 12, tzinfo=UTC)
 
@@ -132,6 +134,148 @@ def test_a_lock_file_that_was_removed_is_made_again_and_held(store: Path, holder
     holder.release()
     assert not holder.keep()
     assert not read_holder(str(store)).alive
+
+
+BLOCKAGE = Blockage("import", instant_of(SINCE), 1_500)
+
+
+def test_a_blocked_event_loop_is_noted_beside_the_name_while_the_lock_is_held(store: Path, holder: LockFile) -> None:
+    """An observer sees what a scheduler cannot say itself: its event loop does not turn."""
+    before = read_holder(str(store))
+    assert before.blockage is None
+    holder.note_blockage(BLOCKAGE)
+    found = read_holder(str(store))
+    assert found.blockage == BLOCKAGE
+    assert (found.alive, found.pid, found.host, found.since) == (True, before.pid, before.host, before.since)
+    holder.release()
+    holder.note_blockage(BLOCKAGE)
+    assert holder.path.read_text() == ""
+
+
+@pytest.mark.parametrize("letter", ["n", "ä", "語", "🕰"])
+def test_a_lock_file_stays_ours_however_long_the_name_of_the_task_that_blocked(
+    store: Path, holder: LockFile, letter: str
+) -> None:
+    """SPEC 5.7: a holder that is killed leaves the text, and a text that is too long would keep the next one out."""
+    holder.note_blockage(Blockage(2_000 * letter, BLOCKAGE.at, 2_000))
+    holder.disown()  # as if it had been killed
+    found = read_holder(str(store))
+    assert not found.alive
+    assert found.blockage is not None
+    assert found.blockage.task.startswith(letter)
+    LockFile(str(store)).acquire(SINCE)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "no object",
+        {},
+        {"at": "2024-01-01T12:00:00+00:00", "ms": 1},
+        {"task": "a", "ms": 1},
+        {"task": "a", "at": "yesterday", "ms": 1},
+        {"task": "a", "at": "2024-01-01T12:00:00+00:00"},
+        {"task": "a", "at": "2024-01-01T12:00:00+00:00", "ms": True},
+        {"task": 7, "at": "2024-01-01T12:00:00+00:00", "ms": 1},
+    ],
+)
+def test_a_text_that_does_not_say_what_blocked_and_when_says_nothing(text: object) -> None:
+    """A lock file may be edited, or be of another version."""
+    found = holder_named({"pid": "7", "host": 7, "blocked": text}, alive=True, last_poll_at=Instant(5))
+    assert found == Holder(alive=True, pid=None, host=None, since=None, last_poll_at=Instant(5), blockage=None)
+
+
+def test_looking_at_a_lock_leaves_no_file_open_and_the_lock_free(store: Path, holder: LockFile) -> None:
+    """A dashboard looks again and again."""
+    before = open_files()
+    for _ in range(3):
+        assert read_holder(str(store)).alive
+    assert open_files() == before
+    holder.release()
+    assert not read_holder(str(store)).alive
+    holder.acquire(SINCE)
+    holder.release()
+
+
+def test_a_lock_file_that_cannot_be_opened_is_not_taken_for_a_free_store(store: Path) -> None:
+    """SPEC 5.7: a holder that cannot be seen is not a dead one."""
+    Path(f"{store}.lock").symlink_to(f"{store}.lock")
+    with pytest.raises(StoreError, match=r"The lock file .*\.lock cannot be read: ") as caught:
+        read_holder(str(store))
+    assert caught.value.details["store"] == str(store)
+
+
+def test_an_observer_that_never_lets_go_keeps_a_scheduler_out(store: Path) -> None:
+    """SPEC 5.7: a scheduler without the lock is not alone, whatever the reason; it does not wait for ever either."""
+    Path(f"{store}.lock").touch()
+    with open(f"{store}.lock", "rb") as observer:
+        fcntl.flock(observer, fcntl.LOCK_SH)
+        with pytest.raises(StoreLockedError):
+            LockFile(str(store)).acquire(SINCE)
+    LockFile(str(store)).acquire(SINCE)
+
+
+def test_of_two_that_come_while_an_observer_looks_one_gets_the_lock(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SPEC 5.7: neither keeps the share that it took to see who is there."""
+    path = Path(f"{store}.lock")
+    path.touch()
+    observer = path.open("rb")
+    fcntl.flock(observer, fcntl.LOCK_SH)
+    shared: set[int] = set()
+    results: list[str] = []
+    real = fcntl.flock
+
+    def flock(descriptor: int, operation: int) -> None:
+        real(descriptor, operation)
+        if operation & fcntl.LOCK_SH:
+            shared.add(descriptor)
+            if len(shared) == 2:
+                observer.close()
+
+    def come() -> None:
+        with path.open("rb") as file:
+            try:
+                locking._lock(file.fileno())
+                results.append("has it")
+            except BlockingIOError:
+                results.append("is refused")
+            come_and_gone.wait()  # with what it has
+
+    come_and_gone = threading.Barrier(2)
+    monkeypatch.setattr(fcntl, "flock", flock)
+    threads = [threading.Thread(target=come) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(results) == ["has it", "is refused"]
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # the worker of a parallel run has threads
+def test_a_lock_that_is_released_is_free_although_a_forked_child_lives_on(store: Path, holder: LockFile) -> None:
+    """SPEC 5.7: the lock belongs to the open file, which a child shares with its parent."""
+    reading, writing = os.pipe()
+    begun, begin = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(writing)
+        os.write(begin, b"x")
+        os.read(reading, 1)  # until the parent has seen what it wants to
+        os._exit(0)
+    try:
+        os.close(reading)
+        os.read(begun, 1)
+        assert read_holder(str(store)).alive
+        holder.release()
+        another = LockFile(str(store))
+        another.acquire(SINCE)
+        another.release()
+    finally:
+        for descriptor in (writing, begun, begin):
+            os.close(descriptor)
+        os.waitpid(child, 0)
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # the worker of a parallel run has threads
