@@ -101,9 +101,11 @@ class Coverage:
         self._seconds_max = seconds_max
         self._seconds: dict[str, float] = {}
         self._contexts: dict[str, dict[int, set[str]]] = {}
+        self._forking: set[str] = set()
         for place in kept.values():
             found = json.loads(place.read_text())
             self._seconds |= found["seconds"]
+            self._forking |= set(found["forking"])
             for path, lines in found["lines"].items():
                 of_file = self._contexts.setdefault(path, {})
                 for line, numbers in lines.items():
@@ -112,15 +114,16 @@ class Coverage:
     def tests_of(self, mutant: Mutant) -> list[str]:
         """The tests that run the statement of a mutant, as many as fit into the seconds.
 
-        What is only run when the module is imported has all tests that run something of the module, and what no test
-        is seen to run, as in a process that a test forks, has those of them that are about the module.
+        What is only run when the module is imported has all tests that run something of the module or are named after
+        it. A test about the module that forks is always among them: what it runs in the other process is not seen.
         """
         lines = self._contexts.get(mutant.path, {})
         contexts = {context for line in mutant.lines for context in lines.get(line, ())}
         tests = contexts - {""}
-        if not tests:
-            everywhere = {context for found in lines.values() for context in found if context}
-            tests = everywhere if contexts else {test for test in everywhere if distance(test, mutant) < 2}
+        if contexts == {""}:
+            tests = {context for found in lines.values() for context in found if context}
+            tests |= {test for test in self._seconds if distance(test, mutant) == 0}
+        tests |= {test for test in self._forking if distance(test, mutant) < 2}
         chosen: list[str] = []
         left = self._seconds_max
         for test in self._ordered(tests, mutant):
@@ -131,16 +134,17 @@ class Coverage:
         return chosen
 
     def _ordered(self, tests: Iterable[str], mutant: Mutant) -> list[str]:
-        """First one case of each test, then the other ones; those about the module first, and quick ones first."""
-        quick_first = sorted(tests, key=lambda test: (distance(test, mutant), self.seconds(test), test))
+        """First those of the module's own file; then one case of each test, and then the rest. Quick ones first."""
         seen: set[str] = set()
-        firsts: list[str] = []
-        others: list[str] = []
-        for test in quick_first:
-            function = test.partition("[")[0]
-            (others if function in seen else firsts).append(test)
+        ranks: dict[str, tuple[bool, bool, int]] = {}
+        for test in sorted(tests, key=self._quickness):
+            far, function = distance(test, mutant), test.partition("[")[0]
+            ranks[test] = (far > 0, far > 0 and function in seen, far)
             seen.add(function)
-        return [*firsts, *others]
+        return sorted(ranks, key=lambda test: (*ranks[test], *self._quickness(test)))
+
+    def _quickness(self, test: str) -> tuple[float, str]:
+        return self.seconds(test), test
 
     def is_run_at_import(self, mutant: Mutant) -> bool:
         """Whether the statement of a mutant is also run outside of tests, when something is imported."""
@@ -156,7 +160,8 @@ def _collect(files: Sequence[str], kept: Mapping[str, Path], jobs: int) -> None:
     """Run files of tests, and keep for each of them which lines its tests run and how long they take."""
     with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
         os.chmod(folder, 0o755)  # some tests are another user for a moment
-        settings, data, report = (Path(folder, name) for name in ("settings", "data", "report"))
+        settings, data, report, forks = (Path(folder, name) for name in ("settings", "data", "report", "forks"))
+        forks.touch()
         # Not those of the project: what runs in another process has no test, and would pass for run at import.
         settings.write_text("[run]\nsource =\n    duly\n    tests/formal/reference\n")
         run = subprocess.run(
@@ -166,7 +171,7 @@ def _collect(files: Sequence[str], kept: Mapping[str, Path], jobs: int) -> None:
                 *("--cov", "--cov-context=test", "--cov-report=", f"--cov-config={settings}", "-n", f"{jobs}"),
             ],
             cwd=ROOT,
-            env={**os.environ, "COVERAGE_FILE": str(data), "TMPDIR": folder},
+            env={**os.environ, "COVERAGE_FILE": str(data), "TMPDIR": folder, "DULY_MUTATION_FORKS": str(forks)},
             stdout=report.open("w"),
             stderr=subprocess.STDOUT,
             check=False,
@@ -175,11 +180,13 @@ def _collect(files: Sequence[str], kept: Mapping[str, Path], jobs: int) -> None:
         found.read()
         lines = {str(Path(path).relative_to(ROOT)): found.contexts_by_lineno(path) for path in found.measured_files()}
         text = report.read_text()
+        forking = set(forks.read_text().splitlines())
     failed = {line.split()[1].partition("::")[0] for line in text.splitlines() if line.startswith(("FAILED", "ERROR"))}
     passed = [file for file in files if file not in failed]
     for file, of_file in _by_files(passed, lines, _durations(text)).items():
         kept[file].parent.mkdir(parents=True, exist_ok=True)
         begun = kept[file].with_suffix(".new")
+        of_file["forking"] = [test for test in of_file["tests"] if test in forking]
         begun.write_text(json.dumps(of_file))
         begun.rename(kept[file])  # one that was interrupted is collected again
     if run.returncode not in (0, pytest.ExitCode.NO_TESTS_COLLECTED):

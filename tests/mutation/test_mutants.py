@@ -342,7 +342,8 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, list[li
             kept[file].parent.mkdir(parents=True, exist_ok=True)
             lines = {"src/duly/core/task.py": {3: [0], 6: [0], 9: [1, 2, 3], 10: [2]}}
             seconds = {tests[1]: 6.0, tests[2]: 1.0, tests[3]: 2.0}
-            kept[file].write_text(json.dumps({"tests": tests, "seconds": seconds, "lines": lines}))
+            found = {"tests": tests, "seconds": seconds, "lines": lines, "forking": tests[3:]}
+            kept[file].write_text(json.dumps(found))
 
     monkeypatch.setattr(covering, "_collect", collect)
     return tmp_path, runs
@@ -369,18 +370,18 @@ def test_after_an_edit_only_the_tests_of_the_edited_file_are_run_for_coverage(
     assert runs[2:] == [[one, other]]
 
 
-def test_judges_are_those_that_run_a_line_near_ones_and_quick_ones_and_one_of_each_first(
+def test_judges_are_those_that_run_a_line_the_modules_own_first_then_one_case_of_each(
     tree: tuple[Path, list[list[str]]],
 ) -> None:
     """As many as fit into the time; the cases of one test are much alike."""
     root, _ = tree
     of_line = {each.line: each for each in mutants_of("src/duly/core/task.py", SOURCE)}
     near, far = "tests/core/test_task.py::test_of_task", "tests/core/test_other.py::test_of_other"
-    every = [f"{near}[quick]", f"{near}_more", f"{far}[quick]", f"{far}_more", f"{near}[slow]", f"{far}[slow]"]
+    every = [f"{near}[quick]", f"{near}_more", f"{near}[slow]", f"{far}[quick]", f"{far}_more", f"{far}[slow]"]
     coverage = covering.Coverage(["tests/core"], 60.0, root / "kept")
     assert coverage.tests_of(of_line[9]) == every
-    assert coverage.tests_of(of_line[10]) == [f"{near}[quick]", f"{far}[quick]"]
-    assert coverage.tests_of(of_line[11]) == [f"{near}[quick]", f"{near}_more", f"{near}[slow]"]  # seen by none
+    assert coverage.tests_of(of_line[10]) == [f"{near}[quick]", f"{near}_more", f"{far}[quick]"]  # one of them forks
+    assert coverage.tests_of(of_line[11]) == [f"{near}_more"]  # in the other process, perhaps
     assert coverage.tests_of(of_line[3]) == every  # run at import
     assert [line for line, mutant in of_line.items() if coverage.is_run_at_import(mutant)] == [3, 6]
-    assert covering.Coverage(["tests/core"], 4.5, root / "kept").tests_of(of_line[9]) == every[:3]
+    assert covering.Coverage(["tests/core"], 9.5, root / "kept").tests_of(of_line[9]) == every[:3]

@@ -14,13 +14,21 @@ import pytest
 
 from duly.cli.output import Exit, failure_of
 from duly.cli.store import unknown_task
-from duly.errors import DulyError, StoreUnusedError, StoreVersionError
+from duly.errors import (
+    DulyError,
+    StoreCorruptedError,
+    StoreError,
+    StoreUnusedError,
+    StoreVersionError,
+    TaskInvalidStructureError,
+    TraceError,
+)
 from duly.stores import View
 from duly.stores.port import Holder
 from duly.stores.sqlite import schema
 from duly.stores.sqlite.lock import LockFile, read_holder
 from tests.cli.program import Service, ago, duly, failing, fingerprint, forever, nothing, simulated, write_target
-from tests.stores.helpers import contents_of, older_layout, query, read
+from tests.stores.helpers import change, contents_of, older_layout, query, read, without_privileges
 
 HOUR = timedelta(hours=1)
 
@@ -396,3 +404,104 @@ async def test_a_trace_whose_scheduler_was_not_stopped_is_open(tmp_path: Path) -
     seal, line = read(path, seals)
     assert seal == "open"
     assert line.startswith(b'{"seal":"open"')
+
+
+# --- a store that changes while it is read ---------------------------------------------------------------------------
+
+
+class Disturbed:
+    """A question during which the file changes, as often as it is told to."""
+
+    def __init__(self, store: Path, times: int, fault: DulyError | None) -> None:
+        self._store = store
+        self._times = times
+        self._fault = fault
+        self.asked = 0
+
+    def __call__(self, view: View) -> int:
+        self.asked += 1
+        if self.asked <= self._times:
+            os.utime(self._store, ns=(self.asked, self.asked))
+            if self._fault is not None:
+                raise self._fault
+        return view.count_tasks()
+
+
+DAMAGED = StoreCorruptedError("damaged", store="state.db")
+ODD_STATE = TaskInvalidStructureError(1, "0 states for 1 tasks")
+
+
+@pytest.mark.parametrize("fault", [None, DAMAGED, ODD_STATE])
+def test_a_question_is_asked_again_if_the_file_changed_meanwhile(store: Path, fault: DulyError | None) -> None:
+    """A scheduler that arrives or leaves rewrites the file: half of the one and half of the other looks like damage."""
+    question = Disturbed(store, 2, fault)
+    assert read(store, question) == 1
+    assert question.asked == 3
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [(None, "changes faster than it can be read"), (DAMAGED, "damaged"), (ODD_STATE, "changes faster")],
+)
+def test_a_file_that_never_stands_still_is_no_answer(store: Path, fault: DulyError | None, message: str) -> None:
+    """It ends with an error of the store: a record that looks odd in each of them may be a record in transit."""
+    question = Disturbed(store, 1_000, fault)
+    with pytest.raises(StoreError, match=message):
+        read(store, question)
+    assert question.asked < 100
+
+
+def test_damage_in_a_file_that_stands_still_is_reported_at_once(store: Path) -> None:
+    """SPEC 5.5: with its own error."""
+    asked = []
+
+    def ask(view: View) -> None:
+        asked.append(view)
+        raise ODD_STATE
+
+    with pytest.raises(TaskInvalidStructureError):
+        read(store, ask)
+    assert len(asked) == 1
+
+
+def test_a_store_that_this_user_may_not_read_is_named(public_folder: Path, store: Path) -> None:
+    """It is not taken for an unused one."""
+    path = public_folder / "state.db"
+    shutil.copyfile(store, path)
+    path.chmod(0o600)
+
+    def message() -> str:
+        try:
+            contents_of(path)
+        except DulyError as error:
+            return error.message
+        return "it was read"
+
+    assert without_privileges(message) == f"{path} cannot be read: permission denied"
+
+
+def test_a_damaged_index_is_found_before_anything_is_answered(store: Path) -> None:
+    """SPEC 5.5: SQLite looks into an index without comparing it with its table."""
+    ((root,),) = query(store, "SELECT rootpage FROM sqlite_master WHERE name = 'tasks_in_force'")
+    content = bytearray(store.read_bytes())
+    content[content.index(b"good", (root - 1) * 4096, root * 4096)] ^= 1
+    store.write_bytes(content)
+    with pytest.raises(StoreCorruptedError, match="index tasks_in_force"):
+        read(store, lambda view: view.count_names())
+
+
+async def test_a_trace_without_events_yet_has_none(tmp_path: Path) -> None:
+    """A segment begins with its header; what is changed there is refused, and not shown as a trace."""
+    path = tmp_path / "state.db"
+    async with simulated(path, ago(minutes=10)) as host:
+        scheduler = host.scheduler(trace=True)
+        await scheduler.initialize([("good", "* * * * *", nothing, HOUR)])
+        await scheduler.stop()
+    change(path, "DELETE FROM trace")
+    trace = read(path, lambda view: view.trace())
+    assert trace is not None
+    assert (trace.events, trace.first_seq, trace.seal) == (0, 1, "open")
+    change(path, 'UPDATE segments SET header = \'{"scheduler": "a"}\'')
+    with pytest.raises(TraceError, match="is not what duly wrote") as caught:
+        read(path, lambda view: list(view.trace_lines(trace)))
+    assert caught.value.details["fault"] == "malformed"

@@ -339,3 +339,43 @@ def test_cohorts_are_counted_without_the_index(history: Path) -> None:
     found = plans(history, lambda view: list(view.cohorts(AT)))
     assert not any("SCAN t USING" in step for step in found), found
     assert any("SEARCH s USING INTEGER PRIMARY KEY" in step for step in found), found
+
+
+def test_nothing_is_owed_longest_where_nothing_is_owed(mixed: Path) -> None:
+    """A caller need not ask first whether there is anything."""
+    assert asked(mixed).read(lambda view: view.longest_owed([], 5)) == []
+
+
+def test_a_pattern_matches_names_in_force_and_in_history(tmp_path: Path) -> None:
+    """As in a shell, letters in their case."""
+    path = make_store(tmp_path / "state.db", [Row("backup"), Row("report", retired_at=5)])
+    patterns = ("back*", "rep?rt", "*", "Back*", "x*", "port")
+    assert asked(path).read(lambda view: [view.has_name_like(each) for each in patterns]) == [
+        *(True, True, True),
+        *(False, False, False),
+    ]
+
+
+def test_a_store_without_runs_has_a_history_of_none(tmp_path: Path) -> None:
+    """No run has been dropped from it either: the highest number is 0."""
+    path = make_store(tmp_path / "state.db", [Row("backup")])
+    extent = asked(path).read(lambda view: view.extent())
+    assert (extent.runs, extent.highest_run_id, extent.oldest_end) == (0, 0, None)
+
+
+def test_one_selection_of_names_after_another_has_its_own_runs(tmp_path: Path) -> None:
+    """Of one view, which a dashboard asks for several things."""
+    runs: list[Run] = [(number, number, "cron", 0, number, number, "success", None) for number in (1, 2, 3)]
+    path = make_store(tmp_path / "state.db", [Row("a"), Row("b"), Row("c")], runs)
+
+    def names(view: View, *selections: RunSelection) -> list[list[str]]:
+        return [[run.task for run in view.runs(which, oldest_first=True)] for which in selections]
+
+    selections = [
+        RunSelection(names=("a",)),
+        RunSelection(names=("b", "c")),
+        RunSelection(patterns=("[ab]",)),
+        RunSelection(names=("c",), patterns=("a",)),
+    ]
+    expected = [["a"], ["b", "c"], ["a", "b"], ["a", "c"]]
+    assert asked(path).read(lambda view: names(view, *selections)) == expected

@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import io
 import sqlite3
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -226,6 +227,78 @@ def test_a_cut_names_the_line_that_is_missing(segments: int) -> None:
         with pytest.raises(TraceError) as caught:
             list(export(connection, clean=False))
         assert (caught.value.details["fault"], caught.value.details["line"]) == ("truncated", missing)
+
+
+@contextlib.contextmanager
+def traced(segment_events: int = 100, segments_kept: int = 10) -> Iterator[tuple[sqlite3.Connection, Tracing]]:
+    """A store in memory whose trace begins."""
+    with contextlib.closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        create(connection)
+        tracing = Tracing(segment_events=segment_events, segments_kept=segments_kept)
+        tracing.begin(connection, "a test", RegisterSnapshot({}))
+        yield connection, tracing
+
+
+def numbers(connection: sqlite3.Connection) -> list[int]:
+    return [seq for (seq,) in connection.execute("SELECT seq FROM trace ORDER BY seq")]
+
+
+def wakes(count: int) -> list[TraceRow]:
+    return [("WK", each, each) for each in range(count)]
+
+
+def test_a_number_that_was_given_once_is_not_given_again() -> None:
+    """Even if its row was deleted: what is added later would otherwise stand in for it."""
+    with traced() as (connection, tracing):
+        tracing.append(connection, wakes(3))
+        connection.execute("DELETE FROM trace WHERE seq > 1")
+        tracing.append(connection, wakes(2))
+        assert numbers(connection) == [1, 4, 5]
+
+
+def test_a_segment_without_an_end_or_rows_begins_with_its_first_number() -> None:
+    """An older version kept no end."""
+    with traced() as (connection, tracing):
+        connection.execute("DELETE FROM meta WHERE key = 'trace_end'")
+        tracing.append(connection, wakes(2))
+        assert numbers(connection) == [1, 2]
+
+
+def test_rows_of_segments_that_are_no_longer_kept_are_gone() -> None:
+    """The trace of a scheduler that runs for years has a bound."""
+    with traced(segment_events=3, segments_kept=2) as (connection, tracing):
+        for _ in range(5):
+            tracing.append(connection, wakes(3))
+        tracing.append(connection, wakes(1))
+        segments = connection.execute("SELECT segment, first FROM segments ORDER BY segment").fetchall()
+        assert segments == [(5, 13), (6, 16)]
+        assert numbers(connection) == [13, 14, 15, 16]
+
+
+@pytest.mark.parametrize("segment", [1, 2, 3])
+def test_a_change_names_the_segment_its_events_and_its_line(segment: int) -> None:
+    """A reader of the exported file finds the header of the segment at that line."""
+    with traced(segment_events=3) as (connection, tracing):
+        for _ in range(3):
+            tracing.append(connection, wakes(3))
+        lines = b"".join(export(connection, clean=False)).splitlines()
+        header = [number for number, line in enumerate(lines, 1) if b'"segment":' in line][segment - 1]
+        connection.execute("UPDATE trace SET line = replace(line, 'WK', 'wk') WHERE seq = ?", (3 * segment - 1,))
+        with pytest.raises(TraceError) as caught:
+            list(export(connection, clean=False))
+        assert caught.value.details["line"] == header
+        assert f"in segment {segment}, events {3 * segment - 2} to {3 * segment}" in caught.value.message
+
+
+def test_an_export_ends_the_transaction_that_it_began_and_no_other() -> None:
+    """A reader that holds one for ever keeps SQLite from ever folding the WAL into the file."""
+    with traced() as (connection, _):
+        list(export(connection, clean=False))
+        assert not connection.in_transaction
+        connection.execute("BEGIN")
+        list(export(connection, clean=False))
+        assert connection.in_transaction
+        connection.execute("ROLLBACK")
 
 
 # --- one transaction -------------------------------------------------------------------------------------------------
