@@ -96,20 +96,21 @@ class Coverage:
         shared = [file for file in shared if not Path(file).name.startswith("test_")]
         of_shared = digest_of_files([file for file in shared if not file.startswith("tests/mutation/")])
         kept = {file: folder / of_shared / f"{digest_of_files([file])}.json" for file in files}
-        if missing := [file for file, place in kept.items() if not place.exists()]:
-            _collect(missing, kept, jobs if len(missing) > 5 else 0)
+        missing = [file for file, place in kept.items() if not place.exists()]
+        collected = _collect(missing, kept, jobs if len(missing) > 5 else 0) if missing else {}
         self._seconds_max = seconds_max
         self._seconds: dict[str, float] = {}
         self._contexts: dict[str, dict[int, set[str]]] = {}
         self._forking: set[str] = set()
-        for place in kept.values():
-            found = json.loads(place.read_text())
+        for file, place in kept.items():
+            found = collected[file] if file in collected else json.loads(place.read_text())
+            failed = set(found.get("failed", ()))
             self._seconds |= found["seconds"]
             self._forking |= set(found["forking"])
             for path, lines in found["lines"].items():
                 of_file = self._contexts.setdefault(path, {})
                 for line, numbers in lines.items():
-                    of_file.setdefault(int(line), set()).update(found["tests"][number] for number in numbers)
+                    of_file.setdefault(int(line), set()).update({found["tests"][number] for number in numbers} - failed)
 
     def tests_of(self, mutant: Mutant) -> list[str]:
         """The tests that run the statement of a mutant, as many as fit into the seconds.
@@ -156,8 +157,8 @@ class Coverage:
         return self._seconds.get(test, 0.0)
 
 
-def _collect(files: Sequence[str], kept: Mapping[str, Path], jobs: int) -> None:
-    """Run files of tests, and keep for each of them which lines its tests run and how long they take."""
+def _collect(files: Sequence[str], kept: Mapping[str, Path], jobs: int) -> dict[str, dict[str, Any]]:
+    """Run files of tests; for each of them which lines its tests run and how long they take, which is kept as well."""
     with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
         os.chmod(folder, 0o755)  # some tests are another user for a moment
         settings, data, report, forks = (Path(folder, name) for name in ("settings", "data", "report", "forks"))
@@ -181,16 +182,22 @@ def _collect(files: Sequence[str], kept: Mapping[str, Path], jobs: int) -> None:
         lines = {str(Path(path).relative_to(ROOT)): found.contexts_by_lineno(path) for path in found.measured_files()}
         text = report.read_text()
         forking = set(forks.read_text().splitlines())
-    failed = {line.split()[1].partition("::")[0] for line in text.splitlines() if line.startswith(("FAILED", "ERROR"))}
-    passed = [file for file in files if file not in failed]
-    for file, of_file in _by_files(passed, lines, _durations(text)).items():
+    told = [line.partition(" ") for line in text.splitlines()]
+    failed = {rest.partition(" - ")[0] for word, _, rest in told if word in ("FAILED", "ERROR")}
+    if run.returncode not in (0, pytest.ExitCode.NO_TESTS_COLLECTED) and not failed:
+        raise SystemExit("The tests cannot be run:\n" + text[-3000:])
+    found_of = _by_files(files, lines, _durations(text))
+    for file, of_file in found_of.items():
+        of_file["forking"] = [test for test in of_file["tests"] if test in forking]
+        if bad := sorted(test for test in failed if test.partition("::")[0] == file):
+            print("not asked, because they fail as things are:", *bad, flush=True)
+            of_file["failed"] = bad
+            continue  # it is run again the next time
         kept[file].parent.mkdir(parents=True, exist_ok=True)
         begun = kept[file].with_suffix(".new")
-        of_file["forking"] = [test for test in of_file["tests"] if test in forking]
         begun.write_text(json.dumps(of_file))
         begun.rename(kept[file])  # one that was interrupted is collected again
-    if run.returncode not in (0, pytest.ExitCode.NO_TESTS_COLLECTED):
-        raise SystemExit("The tests fail as they are:\n" + text[-3000:])
+    return found_of
 
 
 def _by_files(

@@ -334,7 +334,7 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, list[li
         (tmp_path / f"tests/core/test_{name}.py").write_text(f"# {name}")
     runs: list[list[str]] = []
 
-    def collect(files: Sequence[str], kept: Mapping[str, Path], jobs: int) -> None:
+    def collect(files: Sequence[str], kept: Mapping[str, Path], jobs: int) -> dict[str, object]:
         runs.append(list(files))
         for file in files:
             name = f"{file}::test_of_{file.removeprefix('tests/core/test_').removesuffix('.py')}"
@@ -344,6 +344,7 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, list[li
             seconds = {tests[1]: 6.0, tests[2]: 1.0, tests[3]: 2.0}
             found = {"tests": tests, "seconds": seconds, "lines": lines, "forking": tests[3:]}
             kept[file].write_text(json.dumps(found))
+        return {}
 
     monkeypatch.setattr(covering, "_collect", collect)
     return tmp_path, runs

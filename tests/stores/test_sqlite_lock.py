@@ -13,7 +13,6 @@ import pytest
 from duly.core.moments import Instant, instant_of
 from duly.errors import StoreError, StoreLockedError
 from duly.stores.port import Blockage, Holder
-from duly.stores.sqlite import lock as locking
 from duly.stores.sqlite.lock import LockFile, holder_named, read_holder
 
 SINCE = datetime(2024, 1, 1, 12, tzinfo=UTC)
@@ -213,44 +212,6 @@ def test_an_observer_that_never_lets_go_keeps_a_scheduler_out(store: Path) -> No
         with pytest.raises(StoreLockedError):
             LockFile(str(store)).acquire(SINCE)
     LockFile(str(store)).acquire(SINCE)
-
-
-def test_of_two_that_come_while_an_observer_looks_one_gets_the_lock(
-    store: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """SPEC 5.7: neither keeps the share that it took to see who is there."""
-    path = Path(f"{store}.lock")
-    path.touch()
-    observer = path.open("rb")
-    fcntl.flock(observer, fcntl.LOCK_SH)
-    shared: set[int] = set()
-    results: list[str] = []
-    real = fcntl.flock
-
-    def flock(descriptor: int, operation: int) -> None:
-        real(descriptor, operation)
-        if operation & fcntl.LOCK_SH:
-            shared.add(descriptor)
-            if len(shared) == 2:
-                observer.close()
-
-    def come() -> None:
-        with path.open("rb") as file:
-            try:
-                locking._lock(file.fileno())
-                results.append("has it")
-            except BlockingIOError:
-                results.append("is refused")
-            come_and_gone.wait()  # with what it has
-
-    come_and_gone = threading.Barrier(2)
-    monkeypatch.setattr(fcntl, "flock", flock)
-    threads = [threading.Thread(target=come) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(results) == ["has it", "is refused"]
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # the worker of a parallel run has threads

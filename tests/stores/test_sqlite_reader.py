@@ -504,4 +504,28 @@ async def test_a_trace_without_events_yet_has_none(tmp_path: Path) -> None:
     change(path, 'UPDATE segments SET header = \'{"scheduler": "a"}\'')
     with pytest.raises(TraceError, match="is not what duly wrote") as caught:
         read(path, lambda view: list(view.trace_lines(trace)))
-    assert caught.value.details["fault"] == "malformed"
+    assert (caught.value.details["fault"], caught.value.details["line"]) == ("malformed", 1)
+
+
+def test_a_folder_that_cannot_be_listed_gives_no_suggestion_and_no_other_error(public_folder: Path) -> None:
+    """A name that is meant is only suggested."""
+    folder = public_folder / "closed"
+    folder.mkdir()
+    (folder / "state.db.lock").touch()
+    folder.chmod(0o711)
+
+    def hint() -> object:
+        try:
+            contents_of(folder / "stat.db")
+        except StoreUnusedError as error:
+            return error.details["hint"]
+        return "it was read"
+
+    assert without_privileges(hint) == "the first `duly run` on it creates it"
+
+
+@pytest.mark.parametrize("change_of_zone", ["DELETE FROM meta WHERE key = 'zone'", "UPDATE meta SET value = 7"])
+def test_a_store_without_a_zone_that_can_be_read_has_none(store: Path, change_of_zone: str) -> None:
+    """It is shown to people; scheduling follows the host's."""
+    change(store, change_of_zone)
+    assert contents_of(store).snapshot.zone is None
