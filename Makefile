@@ -33,7 +33,7 @@ heading = @printf '\n== %s ==\n' "$(1)"
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL: # stages come one after the other, and the first that fails is the last
-.PHONY: help demo test test-all soak mutation mutation-sample coverage reliability-report bench bench-quick
+.PHONY: help demo test test-all soak mutation mutation-sample coverage reliability-report conformance bench bench-quick
 .PHONY: check check-format check-lint check-types format lock clean
 
 help: ## show this list
@@ -85,6 +85,10 @@ coverage: $(VENV)/.dev-ready ## run every test, of large counts a share, and rep
 	$(PYTEST) --cov --cov-report=html --cov-report=term
 	$(call heading,coverage of the core)
 	$(BIN)/python -m coverage report --include='*/duly/core/*' --fail-under=95
+
+conformance: $(VENV)/.dev-ready ## hold duly and its peers against the vectors in conformance/; write docs/conformance.md
+	$(call heading,conformance)
+	$(BIN)/python -m conformance table
 
 bench: $(BENCH)/.ready $(APSCHEDULER4)/.ready ## measure duly beside its peers, in less than an hour; writes benchmarks/results
 	$(call heading,benchmarks)

@@ -31,7 +31,7 @@ ROOT = Path(__file__).parent.parent
 SPECIFICATION = ROOT / "docs" / "specification.md"
 SUFFIXES = {".cfg", ".md", ".pml", ".py", ".service", ".toml"}
 _BLOCK = re.MULTILINE | re.DOTALL
-FOLDERS = "docs|tests|src|examples|benchmarks|formal|requirements"
+FOLDERS = "docs|tests|src|examples|benchmarks|conformance|formal|requirements"
 PACKAGES = "core|engine|stores|formal|insight|testing|simulation|cli|web|integrations"
 
 
