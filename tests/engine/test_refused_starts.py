@@ -84,7 +84,7 @@ async def test_a_daily_start_that_was_refused_is_asked_for_again_within_seconds(
 
 
 async def test_a_store_that_goes_on_refusing_does_not_keep_the_loop_busy(tmp_path: Path) -> None:
-    """ARCHITECTURE: work follows what is due; a task is asked again about once a second."""
+    """A task is asked again about once a second."""
     async with SimulatedHost("2024-01-01T11:59:30", "UTC") as host:
         store = ReluctantStore(tmp_path / "store.db", {"never": 1_000_000})
         watched = Watched(host)

@@ -315,7 +315,10 @@ def test_a_test_that_fails_without_a_mutant_is_not_believed(monkeypatch: pytest.
         def _judge(self, swaps: object, items: Sequence[object], announce: trials.Announce) -> int:
             return len(items)
 
-    held = Court({}, {}, Hasty(), jobs=1, until=0.0)
+    class Patient(Hasty):
+        seconds_max = 600.0  # a busy machine may take its time to fork
+
+    held = Court({}, {}, Patient(), jobs=1, until=0.0)
     monkeypatch.setattr(held, "_items", {"good": [], "bad": [None]})
     assert [held._is_sound(test) for test in ("good", "bad", "good", "bad")] == [True, False, True, False]
 
