@@ -149,7 +149,7 @@ def left_out(component: str, requirements: str) -> str | None:
         if not text.strip() or text.startswith("-"):
             continue
         requirement = Requirement(text)
-        if requirement.name == component:
+        if requirement.name.replace("-", "_") == component.replace("-", "_"):
             if requirement.marker is None or requirement.marker.evaluate():
                 return None
             reason = comment.strip()

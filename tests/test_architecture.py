@@ -59,6 +59,9 @@ FORBIDDEN_IN_PURE_LAYERS = {
 # The packages of the command line: what it shows is computed without them.
 FOR_THE_TERMINAL = {"click", "rich"}
 
+# Packages that one folder alone may import; all others do without them.
+KEPT_TO_A_FOLDER = {"psycopg": "stores/postgres/"}
+
 # What the outside world can vary reaches duly through few doors; these names lead through them.
 DOORS = {
     "time": {
@@ -88,6 +91,7 @@ DOORKEEPERS: dict[tuple[str, str], str] = {
     ("integrations/prometheus.py", "threads"): "scrapes come from threads of the web server that answers them",
     ("integrations/prometheus.py", "time"): "it reads a store from outside, as an application does, and rests after it",
     ("stores/sqlite/lock.py", "threads"): "the loop, the writer thread and forks take turns at its descriptor",
+    ("stores/postgres/connection.py", "time"): "a request to a server has a limit, whatever clock the scheduler has",
     ("testing/host.py", "time"): "a stop() there may wait for something real, which simulated time does not bring",
     ("threads.py", "threads"): "daemon threads of our own: callbacks run in a few, a store writes in one",
 }
@@ -164,7 +168,7 @@ def layer(module_name: str) -> str:
             return "leaves"
         case ["duly", "threads" | "clock" as module]:
             return module
-        case ["duly", "stores", "port"]:
+        case ["duly", "stores", "port" | "shared"]:
             return "port"
         case ["duly", "__main__"]:
             return "cli"
@@ -220,6 +224,14 @@ def imports_for_the_terminal(module: Module) -> list[str]:
         module.violation(line, f"{name} is imported, but only the command line writes to a terminal")
         for line, name in imports(module)
         if name.split(".")[0] in FOR_THE_TERMINAL
+    ]
+
+
+def imports_kept_to_another_folder(module: Module) -> list[str]:
+    return [
+        module.violation(line, f"{name} is imported, but only {KEPT_TO_A_FOLDER[package]} may do so")
+        for line, name in imports(module)
+        if (package := name.split(".")[0]) in KEPT_TO_A_FOLDER and not module.path.startswith(KEPT_TO_A_FOLDER[package])
     ]
 
 
@@ -456,6 +468,11 @@ def test_only_the_command_line_writes_to_a_terminal(module: Module) -> None:
 
 
 @each_module
+def test_a_package_of_an_extra_stays_in_its_folder(module: Module) -> None:
+    expect_none(imports_kept_to_another_folder(module))
+
+
+@each_module
 def test_time_chance_and_threads_come_through_their_doors(module: Module) -> None:
     expect_none(doors_without_a_keeper(module))
 
@@ -519,6 +536,11 @@ def test_an_impure_import_is_noticed(path: str, text: str) -> None:
 def test_an_import_for_the_terminal_is_noticed(text: str) -> None:
     assert lines_of(imports_for_the_terminal(Module("insight/health.py", text))) == [1]
     assert not imports_for_the_terminal(Module("cli/output.py", text))
+
+
+def test_a_package_outside_of_its_folder_is_noticed() -> None:
+    assert lines_of(imports_kept_to_another_folder(Module("stores/port.py", "from psycopg import pq"))) == [1]
+    assert not imports_kept_to_another_folder(Module("stores/postgres/faults.py", "import psycopg"))
 
 
 @pytest.mark.parametrize(

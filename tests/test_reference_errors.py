@@ -50,7 +50,15 @@ SAMPLES: list[DulyError] = [
     errors.TaskListMismatchError(expected=["a"], actual=["b"], added=["b"], removed=["a"], changed={}),
     errors.StoreError("why", store="state.db"),
     errors.StoreError(
-        "why", store="state.db", hint="do", cause=FAULT, operation="write", code="FULL", applicationId=1, found="x"
+        "why",
+        store="state.db",
+        hint="do",
+        cause=FAULT,
+        operation="write",
+        code="FULL",
+        applicationId=1,
+        found="x",
+        permanent=True,
     ),
     errors.StoreLockedError("state.db", {"pid": 1, "host": "vm", "since": "noon"}),
     errors.StoreCorruptedError("why", store="state.db"),
@@ -58,6 +66,17 @@ SAMPLES: list[DulyError] = [
         "why", store="state.db", hint="do", cause=FAULT, operation="load", bytes=4095, expectedBytes=4096
     ),
     errors.StoreVersionError("state.db", 9, 2),
+    errors.StoreSchemaError("postgresql://x (schema duly)", "may not be used by the role", "duly store sql"),
+    errors.StoreSchemaError(
+        "postgresql://x (schema duly)",
+        "lacks tables of this version, and the role may not create them",
+        "duly store sql",
+        cause=FAULT,
+    ),
+    errors.StoreRewoundError("postgresql://x (schema duly)", "host 1"),
+    errors.HostGoneError("postgresql://x (schema duly)", 1, "was buried"),
+    errors.ForeignSetError("postgresql://x (schema duly)"),
+    errors.ClusterZoneError("postgresql://x (schema duly)", "UTC", "Europe/Berlin"),
     errors.StoreUnusedError("why", store="state.db"),
     errors.StoreUnusedError("why", store="state.db", hint="do"),
     errors.HostZoneError("why"),
@@ -71,6 +90,7 @@ SAMPLES: list[DulyError] = [
 TYPES: dict[str, type | tuple[type, ...]] = {
     "text": str,
     "integer": int,
+    "boolean": bool,
     "exception": BaseException,
     "object": Mapping,
     "list of text": list,

@@ -29,11 +29,14 @@ from duly import errors
 from duly.clock import Clock
 from duly.core.cron import CronExpression, parse_cron
 from duly.errors import (
+    ClusterZoneError,
     CronCalculationError,
     CronError,
     CronExpressionInvalidError,
     DulyError,
     FieldParseError,
+    ForeignSetError,
+    HostGoneError,
     HostZoneError,
     InvalidCronExpressionError,
     InvalidRegistrationError,
@@ -49,6 +52,8 @@ from duly.errors import (
     StoreCorruptedError,
     StoreError,
     StoreLockedError,
+    StoreRewoundError,
+    StoreSchemaError,
     StoreUnusedError,
     StoreVersionError,
     TaskInvalidStructureError,
@@ -69,6 +74,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Clock",
+    "ClusterZoneError",
     "CronCalculationError",
     "CronError",
     "CronExpression",
@@ -76,6 +82,8 @@ __all__ = [
     "CurrentRun",
     "DulyError",
     "FieldParseError",
+    "ForeignSetError",
+    "HostGoneError",
     "HostZoneError",
     "InvalidCronExpressionError",
     "InvalidRegistrationError",
@@ -93,6 +101,8 @@ __all__ = [
     "StoreCorruptedError",
     "StoreError",
     "StoreLockedError",
+    "StoreRewoundError",
+    "StoreSchemaError",
     "StoreUnusedError",
     "StoreVersionError",
     "TaskInvalidStructureError",

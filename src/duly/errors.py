@@ -26,6 +26,11 @@ DulyError
 │   ├── StoreLockedError
 │   ├── StoreCorruptedError
 │   ├── StoreVersionError
+│   ├── StoreSchemaError                  (a shared store without its tables, and no right to create them)
+│   ├── StoreRewoundError                 (a shared store was set back: a failover, a restored backup)
+│   ├── HostGoneError                     (this host was buried, or has left)
+│   ├── ForeignSetError                   (two applications in one schema)
+│   ├── ClusterZoneError                  (hosts of one shared store in different zones)
 │   └── StoreUnusedError                  (when reading: no scheduler has used it yet)
 ├── HostZoneError                         the host's time zone cannot be determined, or has no name
 ├── TraceError                            a trace is broken: malformed, cut, edited, reordered or mixed
@@ -358,6 +363,63 @@ class StoreVersionError(StoreError):
             hint="upgrade duly, or give this version a store of its own",
             found=found,
             supported=supported,
+        )
+
+
+class StoreSchemaError(StoreError):
+    """A shared store has no tables of this version, and the role may not create them (SPEC 9.22)."""
+
+    def __init__(self, store: str, problem: str, command: str, *, cause: BaseException | None = None) -> None:
+        known = {} if cause is None else {"cause": cause}
+        super().__init__(
+            f"Store {store} {problem}",
+            store=store,
+            hint=f"let a role that may create it run: {command}",
+            command=command,
+            **known,
+        )
+
+
+class StoreRewoundError(StoreError):
+    """A shared store lost what a host had seen in it: a failover to a late replica, a restored backup (SPEC 9.21)."""
+
+    def __init__(self, store: str, lost: str) -> None:
+        super().__init__(
+            f"Store {store} was set back: {lost} is not there any more",
+            store=store,
+            hint="what was lost may run twice; use synchronous replication to exclude that",
+            lost=lost,
+        )
+
+
+class HostGoneError(StoreError):
+    """A host of a shared store has no right to write any more: it was buried, or has left (SPEC 9.5)."""
+
+    def __init__(self, store: str, host: int, how: str) -> None:
+        super().__init__(f"Host {host} of store {store} {how}", store=store, host=host, how=how)
+
+
+class ForeignSetError(StoreError):
+    """The declared tasks share no name with those of the hosts that are running (SPEC 9.14)."""
+
+    def __init__(self, store: str) -> None:
+        super().__init__(
+            f"The declared tasks share no name with those in force in {store}",
+            store=store,
+            hint="two applications? give each its own schema, as in PostgresStore(url, schema=...)",
+        )
+
+
+class ClusterZoneError(StoreError):
+    """Other hosts of a shared store run in another zone (SPEC 9.12)."""
+
+    def __init__(self, store: str, zone: str, zone_in_force: str) -> None:
+        super().__init__(
+            f"Host in zone {zone} cannot join {store}, whose hosts run in zone {zone_in_force}",
+            store=store,
+            hint=f"set TZ={zone_in_force} for this host, or stop the others first",
+            zone=zone,
+            zoneInForce=zone_in_force,
         )
 
 

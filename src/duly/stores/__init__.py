@@ -1,7 +1,9 @@
-"""Where state is kept: the protocols of a store and of its readers, and the embedded store on SQLite.
+"""Where state is kept: the protocols of a store and of its readers, the embedded store, and the shared one.
 
 port        what a scheduler asks of a store, and what everybody who only looks asks of a reader
+shared      what hosts ask of a store that they share, and what it answers
 sqlite/     one file, one writer, any number of readers
+postgres/   one schema of a database, any number of hosts
 """
 
 from typing import TYPE_CHECKING

@@ -2,6 +2,7 @@
 
 host         `SimulatedHost`: lets time pass, dies, and starts again
 sim_clock    its clock: time that passes on request
+shared       `SharedMemory`: a shared store as a pure object
 sim_threads  chance from a seed, for orders that threads and timers could have produced
 """
 

@@ -1,0 +1,140 @@
+"""Creates the schema of a shared store, once, whichever of many hosts comes first (SPEC 9.22)."""
+
+import shlex
+from importlib import resources
+from typing import Final
+
+from duly.errors import StoreError, StoreSchemaError, StoreVersionError
+from duly.stores.postgres.connection import READ_COMMITTED, SNAPSHOT, Connection, Row, quoted
+from duly.stores.postgres.url import StoreUrl
+
+VERSION: Final = 1
+"""The version of the schema that this duly writes."""
+
+MIGRATIONS: Final[dict[int, str]] = {}
+"""Statements that lead from a version to the next one. They only add: hosts of the version before go on meanwhile."""
+
+WAIT_SECONDS_MAX: Final = 60
+"""How long an installation waits for another one."""
+
+FORBIDDEN: Final = "42501"
+
+
+def installation(schema: str) -> str:
+    """The statements that create the tables and functions, in a transaction and in a schema that are there."""
+    text = resources.files("duly.stores.postgres").joinpath("schema.sql").read_text(encoding="utf-8")
+    return text.replace(':"schema"', quoted(schema))
+
+
+def script(schema: str, role: str | None = None) -> str:
+    """All of the installation as one transaction, for migration tools; `role` is given a host's rights."""
+    rights = "" if role is None else "\n" + grants(schema, role)
+    return (
+        f"begin;\n{_lock(schema)};\ncreate schema if not exists {quoted(schema)};\n\n"
+        f"{installation(schema)}{rights}\ncommit;\n"
+    )
+
+
+def grants(schema: str, role: str) -> str:
+    """The rights of a host: to use the schema, call its functions, and read and write its tables."""
+    here, to = quoted(schema), quoted(role)
+    return (
+        f"grant usage on schema {here} to {to};\n"
+        f"grant execute on all functions in schema {here} to {to};\n"
+        f"grant select, insert, update, delete on all tables in schema {here} to {to};\n"
+    )
+
+
+def install(connection: Connection, url: StoreUrl) -> bool:
+    """Create the schema, or raise it to this version; False if nothing had to be done.
+
+    Raises a `StoreSchemaError` if the role may not, and a `StoreVersionError` if the schema is newer.
+    """
+    if _version(connection, url) == VERSION:
+        return False
+    limit = WAIT_SECONDS_MAX + 30.0
+    # Two hosts that start at once would both create it, and one would fail.
+    connection.send(
+        f"{READ_COMMITTED}; set local statement_timeout = 0; set local idle_in_transaction_session_timeout = 0; "
+        f"set local lock_timeout = '{WAIT_SECONDS_MAX}s'; {_lock(url.schema)}",
+        limit_seconds=limit,
+    )
+    try:
+        found = _version(connection, url, begin=None)
+        if found == VERSION:
+            connection.send("rollback", limit_seconds=limit)
+            return False
+        # A long reader ahead of an ALTER TABLE would stop every host that comes after it.
+        connection.send("set local lock_timeout = '2s'", limit_seconds=limit)
+        connection.send(_steps(connection, url, found) + "; commit", limit_seconds=limit)
+    except StoreError as error:
+        connection.close()
+        if error.details.get("code") == FORBIDDEN:
+            raise StoreSchemaError(
+                url.name, "lacks tables of this version, and the role may not create them", command(url), cause=error
+            ) from error
+        raise
+    return True
+
+
+def command(url: StoreUrl) -> str:
+    """The command that installs a store, without its password."""
+    schema = "" if url.schema == "duly" else f" --schema {shlex.quote(url.schema)}"
+    return f"duly store install{schema} {shlex.quote(url.address)}"
+
+
+def _steps(connection: Connection, url: StoreUrl, found: int) -> str:
+    if found:
+        return ";".join(MIGRATIONS[version] for version in range(found, VERSION))
+    # Asking for a schema that is there needs the right to create one all the same.
+    there = connection.send(
+        f"select 1 from pg_catalog.pg_namespace where nspname = {connection.literal(url.schema)}", limit_seconds=15.0
+    )
+    create = "" if there[0] else f"create schema {quoted(url.schema)}; "
+    return create + installation(url.schema)
+
+
+def _lock(schema: str) -> str:
+    name = schema.replace("\\", "\\\\").replace("'", "''")
+    return f"select pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended(E'duly:{name}', 0))"
+
+
+def _version(connection: Connection, url: StoreUrl, begin: str | None = SNAPSHOT) -> int:
+    """The version of the schema, 0 if it is not there; refuses a newer one, and tables of another program."""
+    # Not to_regclass(), which may answer from before the wait for the lock: its cache is not a table with snapshots.
+    asked = (
+        "select 1 from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace "
+        f"where n.nspname = {connection.literal(url.schema)} and c.relname = 'cluster'"
+    )
+    version = f"select version from {quoted(url.schema)}.cluster"
+    try:
+        if not _rows(connection, asked, begin):
+            return 0
+        ((found,),) = _rows(connection, version, begin)
+    except StoreError as error:
+        if error.details.get("code") == FORBIDDEN:
+            raise StoreSchemaError(
+                url.name, "may not be used by the role", f"duly store sql --grant ROLE{_schema_option(url)}"
+            ) from error
+        if error.details.get("code") in ("42703", "42P01"):
+            raise StoreError(
+                f"Store {url.name} is a schema of something else",
+                store=url.name,
+                hint="give duly a schema of its own",
+                permanent=True,
+            ) from error
+        raise
+    number = int(found or 0)
+    if number > VERSION:
+        raise StoreVersionError(url.name, number, VERSION)
+    return number
+
+
+def _schema_option(url: StoreUrl) -> str:
+    return "" if url.schema == "duly" else f" --schema {shlex.quote(url.schema)}"
+
+
+def _rows(connection: Connection, statement: str, begin: str | None) -> list[Row]:
+    if begin is None:  # inside the transaction of an installation
+        return connection.send(statement, limit_seconds=15.0)[0]
+    return connection.read(statement, begin=begin, limit_seconds=15.0)[0]

@@ -1,0 +1,104 @@
+"""How a shared store is named: a URL, which may hold a password, and a name for people, which never does."""
+
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import quote
+
+from psycopg import ProgrammingError
+from psycopg.conninfo import conninfo_to_dict
+
+from duly.errors import StoreError
+
+DEFAULT_SCHEMA: Final = "duly"
+NAME_MAX: Final = 63
+"""Bytes of a name in PostgreSQL; a longer one would be cut, and two schemas could become one."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreUrl:
+    """Where a shared store is; `parameters` are libpq's, the password included if the URL has one."""
+
+    parameters: dict[str, str]
+    schema: str
+
+    def __repr__(self) -> str:
+        return f"<{self.name}>"
+
+    @property
+    def address(self) -> str:
+        """The URL for people: no password and no query part."""
+        known = self.parameters
+        user = f"{quote(known['user'])}@" if "user" in known else ""
+        hosts = known.get("host", known.get("hostaddr", "")).split(",")
+        ports = known.get("port", "").split(",")
+        if len(ports) < len(hosts):
+            ports = ports[:1] * len(hosts)
+        places = ",".join(_host(host) + (f":{port}" if port else "") for host, port in zip(hosts, ports, strict=False))
+        database = f"/{quote(known['dbname'])}" if "dbname" in known else ""
+        return f"postgresql://{user}{places}{database}"
+
+    @property
+    def name(self) -> str:
+        """The store as messages, events and commands name it (SPEC 9.22)."""
+        service = f"service {self.parameters['service']}, " if "service" in self.parameters else ""
+        return f"{self.address} ({service}schema {self.schema})"
+
+
+def _host(host: str) -> str:
+    if host.startswith("/"):
+        return quote(host, safe="")  # a folder with a socket
+    return f"[{host}]" if ":" in host else host
+
+
+def read_url(url: str, schema: str = DEFAULT_SCHEMA) -> StoreUrl:
+    """A URL as the user wrote it; what is wrong with it is said without quoting it, because it may hold a password."""
+    _check_schema(schema)
+    kind, separator, rest = url.partition("://")
+    if kind.startswith(("postgresql+", "postgres+")):
+        plain_kind = kind.partition("+")[0]
+        raise StoreError(
+            f"A URL that begins with {kind}:// is SQLAlchemy's",
+            store=f"{kind}://...",
+            hint=f"write {plain_kind}:// instead: duly connects by psycopg itself",
+        )
+    if not separator or kind not in ("postgresql", "postgres"):
+        raise StoreError("A shared store is named by a URL", store="...", hint="write postgresql://user@host/database")
+    if rest.partition("?")[0].count("@") > 1:
+        raise _unreadable("it has more than one @")
+    try:
+        found = {name: str(value) for name, value in conninfo_to_dict(url).items() if value is not None}
+    except ProgrammingError:
+        raise _unreadable("libpq cannot read it") from None  # its message quotes what it could not read
+    if not all(port.isdecimal() or not port for port in found.get("port", "").split(",")):
+        raise _unreadable("its port is not a number")
+    if "@" in rest.partition("?")[0].partition("/")[2]:
+        raise _unreadable("there is an @ after the first /")
+    if "," in found.get("host", ""):
+        # Of several hosts one is the primary: a standby must not be taken for it.
+        found.setdefault("target_session_attrs", "read-write")
+    return StoreUrl(found, schema)
+
+
+def is_url(text: str) -> bool:
+    """Whether a text that names a store means PostgreSQL, and not a file."""
+    return text.startswith(("postgresql:", "postgres:", "postgresql+", "postgres+"))
+
+
+def _unreadable(problem: str) -> StoreError:
+    return StoreError(
+        f"The URL of the store cannot be read: {problem}",
+        store="postgresql://...",
+        hint="in user and password write %40 for @, %2F for / and %3A for :; or leave the password to ~/.pgpass",
+    )
+
+
+def _check_schema(schema: str) -> None:
+    problem = None
+    if not schema or "\0" in schema or not schema.isprintable():
+        problem = "must be printable text that is not empty"
+    elif len(schema.encode("utf-8", "replace")) > NAME_MAX:
+        problem = f"is longer than {NAME_MAX} bytes"
+    elif schema.startswith("pg_") or schema in ("public", "information_schema"):
+        problem = "must be one of duly's own"
+    if problem is not None:
+        raise StoreError(f"The schema's name {problem}", store=repr(schema), hint='the default is schema="duly"')

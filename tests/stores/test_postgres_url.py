@@ -1,0 +1,73 @@
+"""URLs of shared stores: what is read, what is refused, and that no password is ever shown."""
+
+import pytest
+
+from duly.errors import StoreError
+from duly.stores.postgres.connection import Connection
+from duly.stores.postgres.url import is_url, read_url
+
+SECRET = "s3cret"
+
+
+@pytest.mark.parametrize(
+    ("url", "name"),
+    [
+        ("postgresql://app@db.example:5433/shop", "postgresql://app@db.example:5433/shop (schema duly)"),
+        ("postgres://app:s3cret@db/shop?sslmode=require", "postgresql://app@db/shop (schema duly)"),
+        ("postgresql://db/shop?user=app&password=s3cret", "postgresql://app@db/shop (schema duly)"),
+        ("postgresql://app:s3cret@[::1]:5432/shop", "postgresql://app@[::1]:5432/shop (schema duly)"),
+        ("postgresql://a:s3cret@one:1,two:2/shop", "postgresql://a@one:1,two:2/shop (schema duly)"),
+        ("postgresql:///shop?host=/run/pg", "postgresql://%2Frun%2Fpg/shop (schema duly)"),
+        ("postgresql://?service=shop", "postgresql:// (service shop, schema duly)"),
+        ("postgresql://", "postgresql:// (schema duly)"),
+        ("postgresql://a%40b:s3%40cret@db/x%20y", "postgresql://a%40b@db/x%20y (schema duly)"),
+    ],
+)
+def test_a_store_is_named_without_password_and_query_part(url: str, name: str) -> None:
+    """SPEC 9.22."""
+    assert read_url(url).name == name
+    assert SECRET not in repr(read_url(url)) + repr(Connection(read_url(url)))
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("postgresql+psycopg://app:s3cret@db/shop", "is SQLAlchemy's: write postgresql:// instead"),
+        ("postgres+asyncpg://app:s3cret@db/shop", "is SQLAlchemy's: write postgres:// instead"),
+        ("postgresql://app:s3cret@pass@db/shop", "more than one @"),
+        ("postgresql://app:s3cret/word@db/shop", "cannot be read"),
+        ("postgresql://app:s3cret/word@db:77/shop", "cannot be read"),
+        ("postgresql://app:5/s3cret@db", "an @ after the first /"),
+        ("postgresql://db:s3cret/shop", "port is not a number"),
+        ("postgresql://db/shop?nonsense=s3cret", "libpq cannot read it"),
+        ("postgresql://db/shop?pass%zzs3cret", "libpq cannot read it"),
+        ("mysql://app:s3cret@db/shop", "is named by a URL"),
+        ("s3cret", "is named by a URL"),
+    ],
+)
+def test_a_url_that_cannot_be_read_is_refused_without_quoting_it(url: str, message: str) -> None:
+    """SPEC 9.22: libpq's own message would quote a part of the password."""
+    with pytest.raises(StoreError, match=message) as refused:
+        read_url(url)
+    assert SECRET not in f"{refused.value} {refused.value.details} {refused.value.__cause__}"
+
+
+@pytest.mark.parametrize("schema", ["", "a\0b", "x" * 64, "pg_duly", "public"])
+def test_a_schema_that_cannot_be_dulys_own_is_refused(schema: str) -> None:
+    with pytest.raises(StoreError, match="The schema's name"):
+        read_url("postgresql://db/shop", schema)
+
+
+def test_of_several_hosts_the_primary_is_wanted() -> None:
+    """SPEC 9.22: libpq's several hosts work; a standby must not be taken for the primary."""
+    assert read_url("postgresql://one,two/shop").parameters["target_session_attrs"] == "read-write"
+    chosen = read_url("postgresql://one,two/shop?target_session_attrs=any")
+    assert chosen.parameters["target_session_attrs"] == "any"
+    assert "target_session_attrs" not in read_url("postgresql://one/shop").parameters
+
+
+@pytest.mark.parametrize("text", ["postgresql://db", "postgres://db", "postgresql+psycopg://db", "postgresql:/db"])
+def test_a_url_is_not_taken_for_a_file(text: str) -> None:
+    assert is_url(text)
+    assert not is_url("duly.db")
+    assert not is_url("./postgresql.db")
