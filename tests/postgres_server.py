@@ -18,7 +18,7 @@ import psycopg
 from tests.conftest import missing, require
 
 DEBIAN = Path("/usr/lib/postgresql")
-QUICK = ("fsync=off", "full_page_writes=off", "synchronous_commit=off")
+QUICK = ("fsync=off", "full_page_writes=off")
 """Settings of a server whose data nobody needs after a power cut."""
 
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from importlib import import_module
+from pathlib import Path
 from typing import Any, get_type_hints
 
 import pytest
@@ -15,7 +16,7 @@ import duly
 # Each name stands for itself and everything below it. A scheduler loads what `import duly` does not; the rest is loaded
 # by those who use it.
 NOT_FOR_A_SCHEDULER = (
-    "click", "orjson", "rich", "uvloop",
+    "click", "orjson", "psycopg", "rich", "uvloop",
     "duly.cli", "duly.insight", "duly.integrations", "duly.simulation", "duly.testing", "duly.web",
     "duly.formal.checking", "duly.formal.fast_path", "duly.formal.machine", "duly.formal.monitor",
     "duly.formal.properties", "duly.formal.reader", "duly.formal.registers", "duly.formal.witnesses",
@@ -120,3 +121,17 @@ def test_names_of_the_package_and_the_text_of_a_scheduler_are_for_people() -> No
 
     assert {name for name in dir(duly) if not name.startswith("__")} == set(duly.__all__)
     assert repr(duly.Scheduler(":memory:")) == "<duly.Scheduler on SqliteStore(':memory:'), not running>"
+
+
+@pytest.mark.parametrize(
+    "url", ["postgresql://app:s3cret@db/shop", "postgres://db/shop", "postgresql+psycopg://db/shop"]
+)
+def test_a_url_of_postgresql_is_refused_and_not_taken_for_a_file(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SPEC 9.1: not in force yet."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(duly.StoreError, match=r"cannot run on PostgreSQL yet: .* name a file") as refused:
+        duly.Scheduler(url)
+    assert "s3cret" not in str(refused.value)
+    assert list(tmp_path.iterdir()) == []

@@ -374,7 +374,7 @@ class StoreSchemaError(StoreError):
         super().__init__(
             f"Store {store} {problem}",
             store=store,
-            hint=f"let a role that may create it run: {command}",
+            hint=f"let a role that has the right run: {command}",
             command=command,
             **known,
         )

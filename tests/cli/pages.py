@@ -28,6 +28,7 @@ from typing import NamedTuple
 from duly.testing import SimulatedHost
 from tests.cli.program import PATIENCE_SECONDS, ROOT, Service, Terminal, environment
 from tests.compute import NotInTimeError
+from tests.postgres_server import bundled_binaries, server_of
 
 ZONE = "Europe/Berlin"
 PAGES = (ROOT / "README.md", ROOT / "docs" / "commands.md", ROOT / "docs" / "formal.md")
@@ -159,6 +160,22 @@ def a_backup_to_be_killed(folder: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def a_database(folder: Path) -> Iterator[None]:
+    """A PostgreSQL server with an empty database, its owner, and a role that may only connect."""
+    server = server_of(bundled_binaries())
+    server.execute("drop database if exists shop", "drop role if exists admin", "drop role if exists app")
+    server.execute("create role admin login", "create role app login", "create database shop owner admin")
+    before = os.environ.get("PGHOST")
+    os.environ["PGHOST"] = str(server.folder)
+    try:
+        yield
+    finally:
+        del os.environ["PGHOST"]
+        if before is not None:
+            os.environ["PGHOST"] = before
+
+
+@contextlib.contextmanager
 def a_week_long_ago(folder: Path) -> Iterator[None]:
     """Write a store with the same past every time: failures, a repeated hour, a night without a scheduler; traced."""
     (folder / "tasks.py").write_text(_WEEK)
@@ -220,6 +237,7 @@ _STAGES: dict[str, Stage] = {
     "run": targets_alone,
     "plan": a_mirror_that_failed,
     "status": a_mirror_that_runs,
+    "store": a_database,
 }
 
 
@@ -355,6 +373,7 @@ _FORMS = (
     (r"\b\d+(\.\d+)? (ms|s|min|h|d)( \d+ (ms|s|min|h))?\b", "LONG"),
     (r", LONG ago", ""),
     (r"\b[\d,]+ events\b", "N events"),
+    (r"PostgreSQL \d+\.\d+", "PostgreSQL N"),
     (r"(process|\"pid\":|\"runId\":) \d+", r"\1 N"),
     (r"\b\d{9,}\b", "N"),
     (r"(?<=[-\w] ) +| +$", ""),

@@ -67,7 +67,12 @@ def test_help_lists_every_command(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", [*COMMANDS, "trace export", "import crontab", "import celery", "import apscheduler"]
+    "command",
+    [
+        *COMMANDS,
+        *("trace export", "import crontab", "import celery", "import apscheduler"),
+        *("store sql", "store install", "store check"),
+    ],
 )
 def test_every_command_has_help_with_an_example_and_json(command: str, tmp_path: Path) -> None:
     """`--help` with an example, and `--json`; groups leave the latter to their commands."""
@@ -80,7 +85,7 @@ def test_every_command_has_help_with_an_example_and_json(command: str, tmp_path:
 
 def test_the_summary_of_every_command_is_shown_whole(tmp_path: Path) -> None:
     """On a terminal of 80 columns, where longer ones would end in dots."""
-    for group in ([], ["import"], ["trace"]):
+    for group in ([], ["import"], ["trace"], ["store"]):
         shown = duly(*group, "--help", folder=tmp_path, COLUMNS="80").out
         summaries = shown.split("Commands:\n")[1].split("\n\n")[0].splitlines()
         assert [line for line in summaries if not line.endswith(".") or line.endswith("...")] == []

@@ -17,13 +17,15 @@ from duly.cli.app import COMMANDS, main
 from duly.cli.output import Exit
 from duly.testing import SimulatedHost
 from tests.cli.program import PATIENCE_SECONDS, Service, duly, environment, nothing, write_target
+from tests.postgres_server import bundled_binaries, server_of
 from tests.reference import ROOT, code, rows, sections
 
 PAGE = sections("exit-codes.md")
-ABOUT = {"trace": "trace export"}
-"""Commands whose section has a longer name."""
+ABOUT = {"trace": ["trace export"], "store": ["store sql", "store install", "store check"]}
+"""Groups of commands, each of which has a section."""
 
-NAMES = [ABOUT.get(command, command) for command in COMMANDS]
+NAMES = [name for command in COMMANDS for name in ABOUT.get(command, [command])]
+NOWHERE = "postgresql://127.0.0.1:1/shop"
 HOUR = timedelta(hours=1)
 KEPT = '[("kept", "0 0 1 1 *", quick, timedelta(hours=1))]'
 _A_DEFECT = """
@@ -92,6 +94,18 @@ def _beside_another(folder: Path) -> int:
         return duly("run", "tasks.py", "--store", "held.db", folder=folder).code
 
 
+def _on_a_server(*arguments: str) -> "Callable[[Path], int]":
+    """A command about a database of a server, in which a role may not do anything."""
+
+    def run(folder: Path) -> int:
+        server = server_of(bundled_binaries())
+        if not server.execute("select 1 from pg_database where datname = 'codes'"):
+            server.execute("create database codes", "create role stranger login")
+        return duly("store", *arguments, folder=folder, PGHOST=str(server.folder)).code
+
+    return run
+
+
 Case = tuple[str, ...] | Callable[[Path], int]
 CASES: dict[tuple[str, int], Case] = {
     ("run", 0): _stopped,
@@ -129,6 +143,13 @@ CASES: dict[tuple[str, int], Case] = {
     ("import", 0): ("import", "crontab", "crontab"),
     ("import", 1): ("import", "crontab", "reboot"),
     ("import", 3): ("import", "celery", "broken.py:app"),
+    ("store sql", 0): ("store", "sql"),
+    ("store sql", 4): ("store", "sql", "--schema", "public"),
+    ("store install", 0): _on_a_server("install", "postgresql://duly@/codes"),
+    ("store install", 4): ("store", "install", NOWHERE),
+    ("store check", 0): _on_a_server("check", "postgresql://duly@/codes"),
+    ("store check", 1): _on_a_server("check", "postgresql://stranger@/codes"),
+    ("store check", 4): ("store", "check", NOWHERE),
 }
 """By command and code: arguments that lead there, or a function that does it and returns the code."""
 

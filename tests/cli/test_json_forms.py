@@ -7,7 +7,8 @@ import re
 import pytest
 
 from duly.cli.app import COMMANDS as COMMAND_LINE
-from tests.cli.json_forms import COMMANDS, documents, example_text, examples, shape, shortened, union
+from tests.cli.json_forms import COMMANDS, documents, example_text, examples, printable, shape, shortened, union
+from tests.postgres_server import bundled_binaries
 from tests.reference import ROOT, code, rows, sections
 
 PAGE = sections("json.md")
@@ -29,7 +30,8 @@ def documented(form: str) -> dict[str, set[str]]:
 
 def test_every_command_that_prints_json_has_its_section() -> None:
     """One section for each command but `run`, whose log is described elsewhere; and each has an example."""
-    forms = {"trace export" if command == "trace" else command for command in COMMAND_LINE} - {"run"}
+    groups = {"trace": {"trace export"}, "store": {"store sql", "store install", "store check"}}
+    forms = {form for command in COMMAND_LINE for form in groups.get(command, {command})} - {"run"}
     assert set(COMMANDS) == forms
     assert {heading.removeprefix("duly ") for heading in PAGE if heading.startswith("duly ")} == forms
     assert set(examples()) == forms
@@ -45,6 +47,8 @@ def test_an_example_shows_no_path_of_the_machine_that_wrote_it(form: str) -> Non
 @pytest.mark.parametrize("form", COMMANDS)
 def test_the_table_of_a_form_has_every_field_with_its_type_and_no_other(form: str) -> None:
     """Compared with what the command prints on a stage that leads to every field; in both directions."""
+    if form not in printable():
+        bundled_binaries()
     printed = union([shape(document) for document in documents()[form]])
     assert printed.pop("command") == {"text"}
     assert printed.pop("format") == {"integer"}
@@ -59,6 +63,8 @@ def test_the_table_of_a_form_has_every_field_with_its_type_and_no_other(form: st
 @pytest.mark.parametrize("form", COMMANDS)
 def test_an_example_has_the_shape_of_what_its_command_prints(form: str) -> None:
     """Keys and types, nested. `python -m tests.cli.json_forms` writes new examples into the page."""
+    if form not in printable():
+        bundled_binaries()
     example = examples()[form]
     assert example.command == COMMANDS[form][0]
     assert shape(json.loads(example.text)) == shape(documents()[form][0])

@@ -10,10 +10,11 @@ import pytest
 
 from duly.core.news import Changes
 from duly.errors import HostGoneError, StoreError, StoreRewoundError, StoreSchemaError, StoreVersionError
-from duly.stores.postgres.connection import Connection, quoted
+from duly.stores.postgres.connection import Connection
 from duly.stores.postgres.faults import fault_of, is_transient
 from duly.stores.postgres.functions import PostgresFunctions
-from duly.stores.postgres.install import grants, install, installation, script
+from duly.stores.postgres.install import install
+from duly.stores.postgres.script import grants, installation, quoted, script
 from duly.stores.postgres.url import StoreUrl, read_url
 from duly.stores.shared import Act, EditionVerdict
 from tests.counts import count

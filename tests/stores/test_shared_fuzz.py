@@ -17,7 +17,7 @@ from duly.core.news import Changes, Position, Replaced
 from duly.core.record import EqualRows
 from duly.core.task import Cause, Obligation
 from duly.errors import StoreError
-from duly.stores.postgres.install import installation
+from duly.stores.postgres.script import installation
 from duly.stores.shared import Act, EditionAnswer, HostIdentity, InForce, News, WriteAnswer
 from tests.counts import share
 from tests.postgres_server import bundled_binaries, debian_binaries, server_of

@@ -31,6 +31,7 @@ COMMANDS: Final[dict[str, str]] = {
     "trace": "duly.cli.commands.trace:trace",
     "verify": "duly.cli.commands.verify:verify",
     "import": "duly.cli.commands.import_:import_",
+    "store": "duly.cli.commands.store:store",
 }
 """The place of each command, in the order of the help; a module is imported when its command is used."""
 

@@ -3,10 +3,11 @@
 functions   the five functions that hosts call, and the two that read; what a host is made of
 connection  one connection: messages that are transactions, limits, reconnecting
 entries     batches and log entries as JSON, and back
-install     creates the schema, and says what a host would object to
+install     creates the schema, once
+check       what a host would object to
 url         how a store is named, with a password and without
 faults      PostgreSQL's errors in duly's words
-schema.sql  tables and functions
+script      schema.sql, the tables and functions, as one text
 
 psycopg, which `duly[postgres]` brings, is imported here and nowhere else.
 """

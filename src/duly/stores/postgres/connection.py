@@ -20,6 +20,7 @@ from psycopg import pq
 
 from duly.errors import StoreError
 from duly.stores.postgres.faults import fault_of
+from duly.stores.postgres.script import quoted
 from duly.stores.postgres.url import StoreUrl
 
 CONNECT_SECONDS_MAX: Final = 5
@@ -103,6 +104,16 @@ class Connection:
     def schema(self) -> str:
         """The name of the schema, quoted."""
         return quoted(self._url.schema)
+
+    @property
+    def backend_pid(self) -> int:
+        """The process that the server named when it was connected to; a pooler names another."""
+        return 0 if self._connection is None else self._connection.pgconn.backend_pid
+
+    @property
+    def server_version(self) -> int:
+        """As PostgreSQL numbers it: 160004 is 16.4."""
+        return 0 if self._connection is None else self._connection.pgconn.server_version
 
     def literal(self, value: Argument) -> str:
         """A value as it stands in a statement; lists and mappings as JSON."""
@@ -203,8 +214,3 @@ def _rows(result: pq.abc.PGresult, pgconn: pq.abc.PGconn) -> list[Row]:
 
 def _text(value: bytes | None) -> str | None:
     return None if value is None else bytes(value).decode()
-
-
-def quoted(name: str) -> str:
-    """A name as an identifier of SQL."""
-    return '"' + name.replace('"', '""') + '"'

@@ -5,9 +5,13 @@ from typing import Final
 import psycopg
 
 from duly.errors import ClusterZoneError, ForeignSetError, HostGoneError, StoreError, StoreRewoundError
+from duly.text import plain
 
 TRANSIENT_CLASSES: Final = frozenset({"08", "40", "53", "55", "57", "58"})
 """Classes of SQLSTATE that pass by themselves: connection, rollback, resources, objects in use, operators, system."""
+
+SAID_MAX: Final = 200
+"""Characters of PostgreSQL's own message that are shown."""
 
 DEMOTED: Final = "25006"
 """A write to a server that became a standby: the next connection finds the new primary."""
@@ -38,8 +42,13 @@ def fault_of(cause: psycopg.Error, store: str, operation: str) -> StoreError:
         return ClusterZoneError(store, "another", detail)
     known = next((_TEXTS[prefix] for prefix in (code, code[:2]) if prefix in _TEXTS), None)
     if known is None:
-        said = cause.diag.message_primary or str(cause).strip() or type(cause).__name__
-        known = (f"failed: {said}", "") if code else ("cannot be reached", "is the server running, and the URL right?")
+        # libpq names hosts, ports and users here, and never a password: `read_url` has checked that none stands there.
+        lines = (cause.diag.message_primary or str(cause)).strip().splitlines()
+        said = plain(lines[0] if lines else type(cause).__name__, longest=SAID_MAX)
+        if code:
+            known = f"failed: {said}", ""
+        else:
+            known = f"cannot be reached: {said}", "is the server running, and the URL right?"
     text, hint = known
     return StoreError(
         f"Store {store} {text}",

@@ -1,18 +1,12 @@
 """Creates the schema of a shared store, once, whichever of many hosts comes first (SPEC 9.22)."""
 
 import shlex
-from importlib import resources
 from typing import Final
 
 from duly.errors import StoreError, StoreSchemaError, StoreVersionError
-from duly.stores.postgres.connection import READ_COMMITTED, SNAPSHOT, Connection, Row, quoted
-from duly.stores.postgres.url import StoreUrl
-
-VERSION: Final = 1
-"""The version of the schema that this duly writes."""
-
-MIGRATIONS: Final[dict[int, str]] = {}
-"""Statements that lead from a version to the next one. They only add: hosts of the version before go on meanwhile."""
+from duly.stores.postgres.connection import READ_COMMITTED, SNAPSHOT, Connection, Row
+from duly.stores.postgres.script import MIGRATIONS, VERSION, installation, lock, quoted
+from duly.stores.postgres.url import DEFAULT_SCHEMA, StoreUrl
 
 WAIT_SECONDS_MAX: Final = 60
 """How long an installation waits for another one."""
@@ -20,47 +14,22 @@ WAIT_SECONDS_MAX: Final = 60
 FORBIDDEN: Final = "42501"
 
 
-def installation(schema: str) -> str:
-    """The statements that create the tables and functions, in a transaction and in a schema that are there."""
-    text = resources.files("duly.stores.postgres").joinpath("schema.sql").read_text(encoding="utf-8")
-    return text.replace(':"schema"', quoted(schema))
-
-
-def script(schema: str, role: str | None = None) -> str:
-    """All of the installation as one transaction, for migration tools; `role` is given a host's rights."""
-    rights = "" if role is None else "\n" + grants(schema, role)
-    return (
-        f"begin;\n{_lock(schema)};\ncreate schema if not exists {quoted(schema)};\n\n"
-        f"{installation(schema)}{rights}\ncommit;\n"
-    )
-
-
-def grants(schema: str, role: str) -> str:
-    """The rights of a host: to use the schema, call its functions, and read and write its tables."""
-    here, to = quoted(schema), quoted(role)
-    return (
-        f"grant usage on schema {here} to {to};\n"
-        f"grant execute on all functions in schema {here} to {to};\n"
-        f"grant select, insert, update, delete on all tables in schema {here} to {to};\n"
-    )
-
-
 def install(connection: Connection, url: StoreUrl) -> bool:
     """Create the schema, or raise it to this version; False if nothing had to be done.
 
     Raises a `StoreSchemaError` if the role may not, and a `StoreVersionError` if the schema is newer.
     """
-    if _version(connection, url) == VERSION:
+    if schema_version(connection, url) == VERSION:
         return False
     limit = WAIT_SECONDS_MAX + 30.0
     # Two hosts that start at once would both create it, and one would fail.
     connection.send(
         f"{READ_COMMITTED}; set local statement_timeout = 0; set local idle_in_transaction_session_timeout = 0; "
-        f"set local lock_timeout = '{WAIT_SECONDS_MAX}s'; {_lock(url.schema)}",
+        f"set local lock_timeout = '{WAIT_SECONDS_MAX}s'; {lock(url.schema)}",
         limit_seconds=limit,
     )
     try:
-        found = _version(connection, url, begin=None)
+        found = schema_version(connection, url, begin=None)
         if found == VERSION:
             connection.send("rollback", limit_seconds=limit)
             return False
@@ -79,8 +48,7 @@ def install(connection: Connection, url: StoreUrl) -> bool:
 
 def command(url: StoreUrl) -> str:
     """The command that installs a store, without its password."""
-    schema = "" if url.schema == "duly" else f" --schema {shlex.quote(url.schema)}"
-    return f"duly store install{schema} {shlex.quote(url.address)}"
+    return f"duly store install{_schema_option(url)} {shlex.quote(url.address)}"
 
 
 def _steps(connection: Connection, url: StoreUrl, found: int) -> str:
@@ -94,12 +62,7 @@ def _steps(connection: Connection, url: StoreUrl, found: int) -> str:
     return create + installation(url.schema)
 
 
-def _lock(schema: str) -> str:
-    name = schema.replace("\\", "\\\\").replace("'", "''")
-    return f"select pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended(E'duly:{name}', 0))"
-
-
-def _version(connection: Connection, url: StoreUrl, begin: str | None = SNAPSHOT) -> int:
+def schema_version(connection: Connection, url: StoreUrl, begin: str | None = SNAPSHOT) -> int:
     """The version of the schema, 0 if it is not there; refuses a newer one, and tables of another program."""
     # Not to_regclass(), which may answer from before the wait for the lock: its cache is not a table with snapshots.
     asked = (
@@ -131,7 +94,7 @@ def _version(connection: Connection, url: StoreUrl, begin: str | None = SNAPSHOT
 
 
 def _schema_option(url: StoreUrl) -> str:
-    return "" if url.schema == "duly" else f" --schema {shlex.quote(url.schema)}"
+    return "" if url.schema == DEFAULT_SCHEMA else f" --schema {shlex.quote(url.schema)}"
 
 
 def _rows(connection: Connection, statement: str, begin: str | None) -> list[Row]:

@@ -1,5 +1,5 @@
--- The shared store of duly, version 1, for PostgreSQL 13 and later; inside a transaction, with the schema there and empty.
--- `:"schema"` stands for its name, quoted.
+-- The shared store of duly, version 1, for PostgreSQL 13 and later: inside a transaction, in a schema that is empty.
+-- `psql -v schema=duly` reads it as it is.
 --
 -- One schema is one scheduler. All writes go through the functions below, one call in one message that is one
 -- transaction; an advisory lock makes them one after the other, and each appends one entry to `log`. Instants are

@@ -1,11 +1,11 @@
-"""How a shared store is named: a URL, which may hold a password, and a name for people, which never does."""
+"""How a shared store is named: a URL, which may hold a password, and a name for people, which never does.
+
+psycopg is imported when a URL is read: that a text is a URL, and not a file, must be known without it.
+"""
 
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote
-
-from psycopg import ProgrammingError
-from psycopg.conninfo import conninfo_to_dict
 
 from duly.errors import StoreError
 
@@ -52,7 +52,7 @@ def _host(host: str) -> str:
 
 def read_url(url: str, schema: str = DEFAULT_SCHEMA) -> StoreUrl:
     """A URL as the user wrote it; what is wrong with it is said without quoting it, because it may hold a password."""
-    _check_schema(schema)
+    check_schema(schema)
     kind, separator, rest = url.partition("://")
     if kind.startswith(("postgresql+", "postgres+")):
         plain_kind = kind.partition("+")[0]
@@ -65,6 +65,9 @@ def read_url(url: str, schema: str = DEFAULT_SCHEMA) -> StoreUrl:
         raise StoreError("A shared store is named by a URL", store="...", hint="write postgresql://user@host/database")
     if rest.partition("?")[0].count("@") > 1:
         raise _unreadable("it has more than one @")
+    from psycopg import ProgrammingError
+    from psycopg.conninfo import conninfo_to_dict
+
     try:
         found = {name: str(value) for name, value in conninfo_to_dict(url).items() if value is not None}
     except ProgrammingError:
@@ -92,7 +95,8 @@ def _unreadable(problem: str) -> StoreError:
     )
 
 
-def _check_schema(schema: str) -> None:
+def check_schema(schema: str) -> None:
+    """Refuse a name that PostgreSQL would cut, or that belongs to another."""
     problem = None
     if not schema or "\0" in schema or not schema.isprintable():
         problem = "must be printable text that is not empty"
