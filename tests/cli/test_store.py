@@ -38,6 +38,11 @@ def shop(tmp_path: Path) -> Iterator[Shop]:
     made.server.execute("drop database shop with (force)", "drop role app", "drop role admin")
 
 
+@pytest.fixture(scope="module")
+def server() -> PostgresServer:
+    return server_of(bundled_binaries())
+
+
 def test_what_sql_prints_installs_a_store_that_a_role_can_use(shop: Shop) -> None:
     """SPEC 9.22: for migration tools; `--grant` adds the rights of a host."""
     script = shop.store("sql", "--schema", 'shop "1"', "--grant", "app").out
@@ -100,20 +105,19 @@ def test_a_newer_schema_is_refused(shop: Shop) -> None:
 @pytest.mark.parametrize(
     "url",
     [
-        f"postgresql://admin:{SECRET}@/shop",
-        f"postgresql://admin@/shop?password={SECRET}",
+        f"postgresql://duly:{SECRET}@/postgres",
+        f"postgresql://duly@/postgres?password={SECRET}",
         f"postgresql://admin:{SECRET}@127.0.0.1:1/shop",
-        f"postgresql://admin:{SECRET}@nowhere.invalid/shop",
-        f"postgresql://admin:{SECRET}/x@nowhere.invalid/shop",
+        f"postgresql://admin:{SECRET}/x@127.0.0.1:1/shop",
         f"postgresql+psycopg://admin:{SECRET}@/shop",
         f"postgresql://admin:{SECRET}@/nothing",
         f"postgresql://{SECRET}%zz@/shop",
     ],
 )
-def test_no_password_is_ever_shown(shop: Shop, url: str) -> None:
+def test_no_password_is_ever_shown(server: PostgresServer, tmp_path: Path, url: str) -> None:
     """SPEC 9.22: neither in output nor in errors."""
-    for arguments in (["check", url], ["install", url], ["check", url, "--json"]):
-        done = shop.store(*arguments)
+    for arguments in (["check", url], ["install", url, "--schema", "shown", "--json"]):
+        done = duly("store", *arguments, folder=tmp_path, PGHOST=str(server.folder))
         assert SECRET not in done.out + done.err
         assert "Traceback" not in done.err
 
@@ -125,6 +129,26 @@ def test_a_password_from_the_environment_and_a_service_work(shop: Shop) -> None:
         "install", "postgresql://?service=shop", PGSERVICEFILE=str(shop.folder / "services"), PGPASSWORD=SECRET
     )
     assert done.out == "postgresql:// (service shop, schema duly): version 1 installed\n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["status", "--store", "URL"],
+        ["history", "--store", "URL"],
+        ["run", "tasks.py", "--store", "URL"],
+        ["trace", "export", "URL"],
+        ["verify", "URL"],
+    ],
+)
+def test_no_command_takes_a_url_for_a_file(arguments: list[str], tmp_path: Path) -> None:
+    """SPEC 9.1: not in force yet; 9.22: the message would quote a password."""
+    url = f"postgresql://app:{SECRET}@db/shop"
+    done = duly(*(url if each == "URL" else each for each in arguments), folder=tmp_path)
+    assert (done.code, done.out) == (4, "")
+    assert "a store on PostgreSQL cannot be read or run yet" in done.err
+    assert SECRET not in done.err
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_without_psycopg_the_extra_is_named(tmp_path: Path) -> None:

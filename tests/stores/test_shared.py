@@ -1,6 +1,7 @@
 """What a shared store grants, refuses and remembers; each test on the pure object and on PostgreSQL."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -9,7 +10,8 @@ from duly.core.news import Buried, Changes, Corrected, Joined, Left, Position, R
 from duly.core.record import read_equal
 from duly.core.task import Cause, Obligation
 from duly.errors import ClusterZoneError, ForeignSetError, HostGoneError, StoreRewoundError
-from duly.stores.shared import Act, Arrival, EditionVerdict, arrivals_digest, set_digest
+from duly.stores.port import COMPLETE, Outcome
+from duly.stores.shared import Act, Arrival, EditionVerdict, arrivals_digest, outcome_of, set_digest
 from tests.postgres_server import bundled_binaries, server_of
 from tests.stores.shared_hosts import HOUR, LEASE, MINUTE, NOON, SharedStore, TaskSet, TestHost, generations, state
 from tests.stores.shared_stores import MemoryStoreUnderTest, PostgresStoreUnderTest
@@ -165,6 +167,16 @@ def test_a_stamp_ahead_of_the_clock_is_refused(store: SharedStore) -> None:
     a = host(store, "a")
     assert a.start(1, at=Instant(store.now + 1)).refused == (1,)
     assert a.start(1, at=store.now).refused == ()
+
+
+def test_the_engine_learns_of_refused_starts_by_their_runs(store: SharedStore) -> None:
+    """SPEC 9.9: of two starts in one batch, the one that another host was faster with."""
+    a, b = host(store, "a"), host(store, "b")
+    a.start(1)
+    changes = Changes(starts=(b.starts(2, 1),))
+    answer = b.write(changes)
+    assert outcome_of(changes, answer) == Outcome(frozenset({2_000_000_000_002}))
+    assert outcome_of(changes, replace(answer, refused=())) is COMPLETE
 
 
 def test_a_withdrawn_declaration_is_not_started(store: SharedStore) -> None:

@@ -10,6 +10,7 @@ import click
 from duly.cli.output import Exit, Failure
 from duly.clock import SystemClock
 from duly.stores import Reader, SqliteReader, View
+from duly.stores.postgres.url import is_url
 from duly.text import meant, plain
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -17,6 +18,17 @@ F = TypeVar("F", bound=Callable[..., Any])
 _NAMES_LISTED: Final = 8
 _NAMES_COMPARED: Final = 1_000
 """Names on either side of a mistyped one, in alphabetical order, that are compared with it."""
+
+
+class StorePath(click.Path):
+    """A path that may name a store; a URL is not one, and may hold a password, which no message must quote."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path."""
+        if isinstance(value, str) and is_url(value):
+            hint = "this version reads files only; `duly store` installs and checks a store on PostgreSQL"
+            raise Failure("a store on PostgreSQL cannot be read or run yet", hint, Exit.STORE)
+        return super().convert(value, param, ctx)
 
 
 def store_option(command: F) -> F:
@@ -38,7 +50,7 @@ def _store_option(command: F, *, required: bool) -> F:
         required=required,
         envvar="DULY_STORE",
         show_envvar=True,
-        type=click.Path(readable=False, path_type=Path),
+        type=StorePath(readable=False, path_type=Path),
         help="The store: the SQLite file a scheduler keeps its state in.",
     )(command)
 

@@ -15,6 +15,7 @@ from duly.core.moments import Delay, Instant
 from duly.core.news import Changes, Corrected, LogEntry, Position
 from duly.core.record import EqualRows
 from duly.core.resolution import Mark
+from duly.stores.port import COMPLETE, Outcome
 
 NEWS_MAX: Final = 1_000
 """Entries of the log that one reading returns."""
@@ -255,6 +256,20 @@ class SharedFunctions(Protocol):
     def load(self) -> SharedContent:
         """All that a host needs to begin."""
         ...
+
+
+def outcome_of(changes: Changes, answer: WriteAnswer) -> Outcome:
+    """The answer to a batch as the engine takes it: starts by their run numbers."""
+    if not answer.refused:
+        return COMPLETE
+    refused = set(answer.refused)
+    runs = (
+        run
+        for block in changes.starts
+        for run, generation in enumerate(block.generations, block.first_run)
+        if generation in refused
+    )
+    return Outcome(frozenset(runs))
 
 
 def set_digest(tasks: Iterable[tuple[str, str, Delay]], *, interrupted: str) -> str:

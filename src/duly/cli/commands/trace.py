@@ -14,6 +14,7 @@ from typing import BinaryIO
 import click
 
 from duly.cli.output import Exit, fail, json_option, note, print_json, reason_of, say
+from duly.cli.store import StorePath
 from duly.cli.trace_input import STANDARD_STREAM, copy_trace, unwritable
 from duly.insight.json_form import json_form
 from duly.stores.port import StoredTrace
@@ -33,7 +34,7 @@ def trace() -> None:
 
 
 @trace.command()
-@click.argument("store", type=click.Path(readable=False, path_type=Path))
+@click.argument("store", type=StorePath(readable=False, path_type=Path))
 @click.option(
     "-o",
     "--output",

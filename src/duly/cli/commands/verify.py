@@ -21,6 +21,7 @@ from duly.cli.output import (
     show,
 )
 from duly.cli.progress import progress
+from duly.cli.store import StorePath
 from duly.cli.trace_input import Input, open_input, place_of
 from duly.core.moments import Instant, as_datetime
 from duly.errors import TraceError
@@ -50,7 +51,7 @@ _EPILOG: Final = (
 
 @click.command(epilog=_EPILOG)
 @click.argument(
-    "sources", nargs=-1, required=True, metavar="STORE|FILE...", type=click.Path(readable=False, allow_dash=True)
+    "sources", nargs=-1, required=True, metavar="STORE|FILE...", type=StorePath(readable=False, allow_dash=True)
 )
 @click.option("--no-bounds", is_flag=True, help="Leave out R1, R2 and L2ᵇ, which bound times; this is faster.")
 @click.option("--unsealed", is_flag=True, help="Judge a trace even if the seal at its end is missing.")

@@ -195,7 +195,7 @@ declare kept text; many int; first_ bigint; before bytea;
 begin
   select string_agg(each.row ->> 1, E'\n' order by each.n), count(*) into kept, many
     from jsonb_array_elements(trace_) with ordinality as each(row, n)
-    where each.row ->> 0 is null or not (each.row ->> 0)::bigint = any (dropped);
+    where not exists (select from unnest(dropped) as lost(run) where lost.run = (each.row ->> 0)::bigint);
   if many > 0 then
     select t.first + t.count, t.hash into first_, before from trace t order by t.first desc limit 1;
     if not found then
@@ -363,7 +363,8 @@ begin
       with over as (delete from strays y where y.run = any (runs_) returning y.run)
       select found_ || coalesce(array_agg(run), '{}') into found_ from over;
       select coalesce(array_agg(e.run order by e.n), '{}') into lost
-        from unnest(runs_) with ordinality as e(run, n) where not e.run = any (found_);
+        from unnest(runs_) with ordinality as e(run, n)
+        where not exists (select from unnest(found_) as there(run) where there.run = e.run);
       fenced_ := fenced_ || lost;
     end if;
   end loop;
