@@ -36,10 +36,13 @@ DulyError
 ├── TraceError                            a trace is broken: malformed, cut, edited, reordered or mixed
 └── UnsupportedPlatformError
 
+LeaseLostError is none of them: it is an asyncio.CancelledError, raised inside callbacks of a host that was buried.
+
 Constructors take facts and write the message themselves, so that one error is worded in one way. The keys of
 `details` are wire names (camelCase), stable across versions.
 """
 
+from asyncio import CancelledError
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -452,3 +455,13 @@ class UnsupportedPlatformError(DulyError):
             hint="it needs POSIX file locks and durable renames; use Linux, macOS or WSL",
             platform=platform,
         )
+
+
+class LeaseLostError(CancelledError):
+    """This host was buried while the callback was running: another host starts the task again (SPEC 9.6).
+
+    A cancellation, so that `except Exception` does not swallow it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("the lease of this host is lost: another host may be running the task already")
