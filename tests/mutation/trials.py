@@ -20,7 +20,7 @@ from tests.mutation.covering import MEMORY, ROOT, Judges
 T = TypeVar("T")
 """A mutant, or None where the source as it is stands before the judges."""
 
-# Without the plug-in of duly itself: a module that is imported before its wrong version is put in its place stays right.
+# Without the plug-in of duly itself: it imports duly before a wrong version can take the place of a module.
 QUIETLY: Final = ("-q", "-p", "no:sugar", "-p", "no:cacheprovider", "-p", "no:duly", "--no-header", "--tb=native")
 PATIENCE: Final = 5
 """A test did not end if it took this many times longer than on the source as it is, and a number of seconds more."""
