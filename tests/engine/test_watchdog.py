@@ -1,0 +1,255 @@
+"""The watchdog of the event loop: which callback it names, from when on, and what it is not deceived by.
+
+What the thread does is done here by the test itself, on a clock that moves when it waits; `tests/system` has the real
+thread beside a real event loop.
+"""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from duly.core.moments import Instant
+from duly.engine import watchdog as module
+from duly.engine.runner import Run
+from duly.engine.setup import Setup
+from duly.engine.traffic import Traffic
+from duly.engine.watchdog import LoopWatchdog
+from duly.events import EventLoopBlocked
+from duly.stores import SqliteStore
+from duly.stores.port import Blockage
+
+NOW = Instant(1_700_000_000_000_000)
+
+
+def run_of(name: str, number: int) -> Run:
+    return cast(Run, SimpleNamespace(task=SimpleNamespace(name=name), number=number))
+
+
+RUN, OTHER = run_of("import", 7), run_of("export", 8)
+
+
+class Scene:
+    """A watchdog whose waits are told: how long each takes, and what is on the stack of the event loop afterwards."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, store: object) -> None:
+        self.now = 100.0
+        self.events: list[object] = []
+        self.noted: list[Blockage] = []
+        self.asked: list[Callable[[], None]] = []
+        """What the event loop was asked to do, and has not done yet."""
+        self._waits: Iterator[tuple[float, Run | None]] = iter(())
+        self._on_stack: Run | None = None
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: self.now))
+        monkeypatch.setattr(module, "run_on_stack", lambda frame: self._on_stack)
+        outbox = SimpleNamespace(emit=self.events.append)
+        clock = SimpleNamespace(now=lambda: NOW)
+        setup = cast(Setup, SimpleNamespace(store=store, outbox=outbox, clock=clock))
+        self.watchdog = LoopWatchdog(setup, Traffic(under_way=1))
+        monkeypatch.setattr(self.watchdog, "_loop", SimpleNamespace(call_soon_threadsafe=self._ask))
+        monkeypatch.setattr(self.watchdog, "_closed", SimpleNamespace(wait=self._wait))
+
+    def _ask(self, callback: Callable[..., None], *arguments: Any) -> None:
+        self.asked.append(lambda: callback(*arguments))
+
+    def _wait(self, seconds: float) -> bool:
+        assert 0 < seconds < 1
+        step = next(self._waits, None)
+        if step is None:
+            return True  # it is closed
+        passed, self._on_stack = step
+        self.now += passed
+        return False
+
+    def look(self, *waits: tuple[float, Run | None]) -> None:
+        """A look has found `RUN`; what it finds from now on."""
+        self._waits = iter(waits)
+        self.watchdog._await_answer(RUN)
+
+    def turn(self, after: float = 0.0) -> None:
+        """The event loop turns again, after some seconds."""
+        self.now += after
+        for callback in self.asked:
+            callback()
+        self.asked.clear()
+
+
+class Embedded(SqliteStore):
+    """An embedded store that only remembers what it is asked to note."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.noted: list[Blockage] = []
+
+    def note_blockage(self, blockage: Blockage) -> None:
+        self.noted.append(blockage)
+
+
+@pytest.fixture
+def embedded(store: Path) -> Embedded:
+    return Embedded(store)
+
+
+@pytest.fixture
+async def scene(monkeypatch: pytest.MonkeyPatch, embedded: Embedded) -> Scene:
+    return Scene(monkeypatch, embedded)
+
+
+async def test_a_callback_that_blocks_for_a_second_is_noted_while_it_does_and_reported_when_it_ends(
+    scene: Scene, embedded: Embedded
+) -> None:
+    """The event loop may never turn again: observers learn of it from the store, at once and once."""
+    scene.look(*[(0.25, RUN)] * 8)
+    assert embedded.noted == [Blockage("import", NOW, 1_000)]
+    assert scene.events == []
+    scene.turn(after=0.5)
+    assert embedded.noted[1:] == [Blockage("import", NOW, 2_500)]
+    assert scene.events == [EventLoopBlocked("import", 7, 2_500)]
+
+
+async def test_a_callback_that_blocks_for_less_is_not_reported(scene: Scene, embedded: Embedded) -> None:
+    """Everything takes a moment."""
+    scene.look(*[(0.24, RUN)] * 4)
+    scene.turn()
+    assert (embedded.noted, scene.events) == ([], [])
+
+
+@pytest.mark.parametrize("looks", [2, 3])
+async def test_a_process_that_was_stopped_and_goes_on_has_blocked_nothing(
+    scene: Scene, embedded: Embedded, looks: int
+) -> None:
+    """The clock has moved by hours, but few looks have found the callback since."""
+    scene.look(*[(3_600.0, RUN)] * looks)
+    scene.turn()
+    blocked = looks == 3
+    assert len(scene.events) == (1 if blocked else 0)
+    assert len(embedded.noted) == (2 if blocked else 0)
+
+
+async def test_a_callback_that_gives_way_to_another_has_not_blocked(scene: Scene, embedded: Embedded) -> None:
+    """The event loop turned in between, even if the answer comes late."""
+    scene.look((0.25, RUN), (0.25, RUN), (0.25, RUN), (0.1, OTHER), (9.0, RUN))
+    scene.turn(after=9.0)
+    scene.look((0.25, RUN), (0.25, RUN), (0.25, RUN), (0.1, None), (9.0, RUN))
+    scene.turn(after=9.0)
+    assert (embedded.noted, scene.events) == ([], [])
+
+
+async def test_an_answer_ends_the_looks(scene: Scene, embedded: Embedded) -> None:
+    """The same callback on the stack afterwards is there again, and not still."""
+    looks = 0
+
+    def on_stack(frame: object) -> Run:
+        nonlocal looks
+        looks += 1
+        if looks == 2:
+            scene.turn()
+        return RUN
+
+    scene._waits = iter([(0.25, RUN)] * 20)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(module, "run_on_stack", on_stack)
+        scene.watchdog._await_answer(RUN)
+    assert looks == 2
+    assert (embedded.noted, scene.events) == ([], [])
+
+
+async def test_an_event_loop_that_is_closed_is_not_asked(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It went away under a scheduler, and its thread must not die of that."""
+
+    def refuse(*arguments: object) -> None:
+        raise RuntimeError("Event loop is closed")
+
+    monkeypatch.setattr(scene.watchdog, "_loop", SimpleNamespace(call_soon_threadsafe=refuse))
+    scene.look((5.0, RUN), (5.0, RUN), (5.0, RUN))
+    assert next(scene._waits) == (5.0, RUN)  # no look was taken
+
+
+async def test_a_store_that_has_no_place_for_it_is_not_asked_to_note_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The event is all there is then."""
+    scene = Scene(monkeypatch, object())
+    scene.look(*[(0.5, RUN)] * 3)
+    scene.turn()
+    assert scene.events == [EventLoopBlocked("import", 7, 1_500)]
+
+
+# --- the thread ------------------------------------------------------------------------------------------------------
+
+
+def watchers() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "duly-watchdog"]
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(60):
+        while not condition():  # noqa: ASYNC110  # the state of a thread is no event
+            await asyncio.sleep(0.001)
+
+
+def watchdog_of(traffic: Traffic) -> LoopWatchdog:
+    return LoopWatchdog(cast(Setup, SimpleNamespace()), traffic)
+
+
+@pytest.mark.parametrize("under_way", [0, 1])
+@pytest.mark.parametrize("wait", [False, True])
+async def test_one_thread_watches_from_the_first_start_to_the_end(under_way: int, wait: bool) -> None:
+    """However many runs there are; a process ends without waiting for it."""
+    watchdog = watchdog_of(Traffic(under_way=under_way))
+    watchdog.close(wait=wait)
+    watchdog = watchdog_of(Traffic(under_way=under_way))
+    assert watchers() == []
+    for _ in range(3):
+        watchdog.watch()
+    (thread,) = watchers()
+    assert thread.daemon
+    watchdog.close(wait=wait)
+    assert watchers() == []
+
+
+async def test_the_thread_sleeps_while_nothing_runs_and_wakes_for_the_next_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A scheduler with nothing to do costs no compute."""
+    monkeypatch.setattr(module, "LOOK_SECONDS", 0.001)
+    traffic = Traffic(under_way=1)
+    watchdog = watchdog_of(traffic)
+    looks = 0
+
+    def look() -> None:
+        nonlocal looks
+        looks += 1
+
+    monkeypatch.setattr(watchdog, "_running_now", look)
+    for _ in range(2):
+        traffic.under_way = 1
+        watchdog.watch()
+        before = looks
+        await until(lambda before=before: looks > before)  # type: ignore[misc]
+        traffic.under_way = 0
+        await until(lambda: not watchdog._wanted.is_set())
+        await until(lambda: _waits_for(watchdog._wanted))
+    watchdog.close(wait=True)
+
+
+def _waits_for(event: threading.Event) -> bool:
+    return len(cast(Any, event)._cond._waiters) == 1
+
+
+def test_the_thread_ends_when_its_event_loop_has_gone() -> None:
+    """SPEC 3.11: without a stop(), nothing else ends it."""
+    kept: list[LoopWatchdog] = []
+
+    async def leave() -> None:
+        kept.append(watchdog_of(Traffic(under_way=1)))
+        kept[0].watch()
+
+    asyncio.run(leave())
+    deadline = time.monotonic() + 60
+    while watchers() and time.monotonic() < deadline:
+        time.sleep(0.005)
+    assert watchers() == []
