@@ -200,7 +200,7 @@ def _collect(files: Sequence[str], kept: Mapping[str, Path], jobs: int) -> dict[
         raise SystemExit("The tests cannot be run:\n" + text[-3000:])
     found_of = _by_files(files, lines, _durations(text))
     for file, of_file in found_of.items():
-        of_file["forking"] = [test for test in of_file["tests"] if test in forking]
+        of_file["forking"] = sorted(test for test in forking if test.partition("::")[0] == file)
         if bad := sorted(test for test in failed if test.partition("::")[0] == file):
             print("not asked, because they fail as things are:", *bad, flush=True)
             of_file["failed"] = bad
