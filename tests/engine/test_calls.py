@@ -7,9 +7,12 @@ from collections.abc import Awaitable, Callable
 from contextlib import closing, suppress
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import duly
+from duly.clock import SystemClock
+from duly.engine.calls import Calls
+from duly.engine.journal import Journal
 from duly.testing import SimulatedHost
 
 MINUTE = timedelta(minutes=1)
@@ -91,3 +94,64 @@ async def test_a_refused_stop_and_a_cancelled_initialize_leave_one_row_each(stor
         ("SS", 4),
         ("SE", 4),
     ]
+
+
+# --- one call after the other ----------------------------------------------------------------------------------------
+
+
+class Notes:
+    """A journal that only remembers what is noted."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[str, int]] = []
+
+    def note(self, event: Any) -> None:
+        self.rows.append((type(event).__name__, event.call))
+
+
+def made() -> tuple[Calls, Notes, Journal]:
+    notes = Notes()
+    return Calls(SystemClock()), notes, cast(Journal, notes)
+
+
+def test_a_call_is_noted_in_the_trace_of_the_engine_that_runs() -> None:
+    """FORMAL A1: one that was made while none ran is noted when the next begins, and only an open call is noted."""
+    calls, notes, journal = made()
+    early = calls.initialize(None)
+    assert not calls.is_noted(early)
+    assert not calls.is_noted(99)
+    calls.engine_begins(journal)
+    assert calls.is_noted(early)
+    late = calls.stop(journal)
+    assert notes.rows == [("IS", early), ("SS", late)]
+    calls.took_effect(early)
+    assert not calls.is_noted(early)
+
+
+def test_a_trace_that_a_stop_has_closed_takes_no_further_call() -> None:
+    """FORMAL A1: nothing follows its last SE; the next engine's trace has what was called meanwhile."""
+    calls, notes, journal = made()
+    calls.engine_begins(journal)
+    stop = calls.stop(journal)
+    calls.close(journal)
+    assert notes.rows == [("SS", stop), ("SE", stop)]
+    late = calls.initialize(journal)
+    assert notes.rows == [("SS", stop), ("SE", stop)]
+    calls.engine_begins(journal)
+    assert notes.rows[2:] == [("SS", stop), ("IS", late)]
+
+
+def test_a_stop_counts_until_it_has_returned() -> None:
+    """SPEC 4.3: open stops are counted per call; other calls do not count, and none counts twice."""
+    calls, _, journal = made()
+    assert calls.open_stops == 0
+    stops = [calls.stop(None), calls.stop(journal)]
+    other = calls.initialize(journal)
+    assert calls.open_stops == 2
+    for number in (other, stops[0], stops[0]):
+        calls.returned(number)
+    assert calls.open_stops == 1
+    calls.forget()
+    assert calls.open_stops == 0
+    calls.returned(stops[1])
+    assert calls.open_stops == 0

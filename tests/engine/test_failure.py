@@ -1,9 +1,11 @@
 """What is kept of an exception: its text with what it was raised from, and the end of its traceback."""
 
+import os
 import traceback
 
 import pytest
 
+import duly
 from duly.engine.failure import TRACEBACK_BYTES_MAX, error_text, traceback_text
 
 
@@ -130,3 +132,50 @@ def test_an_exception_that_cannot_be_put_into_words_has_its_class() -> None:
     """SPEC 3.11: a callback that raises anything has failed, and its end is recorded."""
     assert "UnspeakableError" in error_text(UnspeakableError())
     assert "UnspeakableError" in traceback_text(UnspeakableError())
+
+
+def chain(length: int) -> Exception:
+    """An exception with a chain of causes."""
+    error = Exception("0")
+    for number in range(1, length):
+        following = Exception(str(number))
+        following.__cause__ = error
+        error = following
+    return error
+
+
+@pytest.mark.parametrize(("length", "named"), [(9, 9), (10, 10), (11, 10), (50, 10)])
+def test_a_chain_of_causes_is_named_up_to_the_tenth(length: int, named: int) -> None:
+    """A chain may be as long as somebody's loop of retries."""
+    assert len(error_text(chain(length)).split("; caused by ")) == named
+
+
+def test_frames_of_duly_are_left_out_of_causes_and_members_too() -> None:
+    """They say nothing about a callback that calls duly and wraps what that raises."""
+
+    def refused() -> Exception:
+        try:
+            duly.parse_cron("at noon")
+        except duly.DulyError as error:
+            return error
+        raise AssertionError
+
+    caused = RuntimeError("no schedule")
+    caused.__cause__ = refused()
+    handled = RuntimeError("no schedule")
+    handled.__context__ = refused()
+    for error in (caused, handled, ExceptionGroup("two", [refused()])):
+        text = traceback_text(raised(error))
+        assert "test_failure.py" in text
+        assert "InvalidCronExpressionError" in text
+        assert os.path.join("duly", "core") not in text
+
+
+def test_an_exception_that_cannot_be_formatted_is_named() -> None:
+    """A failure is recorded whatever it is made of."""
+
+    class OddError(Exception):
+        pass
+
+    OddError.__module__ = 7  # type: ignore[assignment]
+    assert "OddError" in traceback_text(raised(OddError("odd")))

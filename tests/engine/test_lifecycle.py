@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import duly
-from duly.events import TaskRunStarted
+from duly.events import Event, TaskRunStarted
 from duly.stores.sqlite.lock import read_holder
 from tests.engine.helpers import EVERY_MINUTE, noop, registration
 from tests.spec.helpers import Ear, ManualClock
@@ -136,3 +136,72 @@ async def test_calls_one_after_the_other_return_in_their_order(store: Path) -> N
     await asyncio.wait(calls)
     assert order == [0, 1, 2, 3, 5, 6, 7, 8]
     await scheduler.stop()
+
+
+# --- what has happened when a call returns ---------------------------------------------------------------------------
+
+
+class SlowEar(Ear):
+    """A listener that takes a second for each event: longer than the event loop may be kept from its work."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        super().__init__()
+        self._clock = clock
+
+    def __call__(self, event: Event) -> None:
+        self._clock.advance(1)
+        super().__call__(event)
+
+
+async def test_a_call_returns_or_raises_when_all_that_it_reports_has_been_reported(store: Path) -> None:
+    """SPEC 4.1: a program that logs, and exits when stop() has returned, loses no line of it."""
+    clock = ManualClock()
+    ear = SlowEar(clock)
+    scheduler = duly.Scheduler(store, clock=clock, on_event=ear)
+    with pytest.raises(duly.RegistrationShapeError):
+        await scheduler.initialize([()])
+    assert ear.events[-1].name == "SchedulerInitializationFailed"
+    await scheduler.initialize([registration(f"task {number}", NEVER_TODAY) for number in range(5)])
+    assert "SchedulerInitializationCompleted" in {event.name for event in ear.events}
+    await scheduler.stop()
+    assert ear.events[-1].name == "SchedulerStopped"
+
+
+async def test_a_stop_leaves_no_task_behind(store: Path) -> None:
+    """SPEC 4.3: everything is released; an application that goes on would otherwise gather them."""
+    before = asyncio.all_tasks()
+    for _ in range(2):
+        scheduler = duly.Scheduler(store, run_timeout=HOUR)
+        await scheduler.initialize([("task", NEVER_TODAY, noop, HOUR), ("thread", NEVER_TODAY, print, HOUR)])
+        assert asyncio.all_tasks() > before
+        await scheduler.stop()
+        await asyncio.sleep(0)  # a task that was cancelled ends in the next round
+        assert asyncio.all_tasks() == before
+
+
+async def test_every_scheduler_has_an_identifier_of_its_own_that_it_keeps(store: Path) -> None:
+    """SPEC 5.4: drawn at its first initialize(), and not again after a stop()."""
+
+    def known() -> list[str]:
+        with contextlib.closing(sqlite3.connect(store)) as connection:
+            return [name for (name,) in connection.execute("SELECT identifier FROM schedulers ORDER BY key")]
+
+    first, second = duly.Scheduler(store), duly.Scheduler(store)
+    for scheduler in (first, first, second):
+        await scheduler.initialize([("task", NEVER_TODAY, noop, HOUR)])
+        await scheduler.stop()
+    names = known()
+    assert len(names) == len(set(names)) == 2
+    assert all(len(name) == 32 for name in names)
+
+
+async def test_an_initialize_that_is_cancelled_at_once_makes_room_for_the_next(store: Path) -> None:
+    """SPEC 4.3: cancelled before it has done anything, it still was a call, and is over."""
+    scheduler = duly.Scheduler(store)
+    call = asyncio.ensure_future(scheduler.initialize([("task", NEVER_TODAY, noop, HOUR)]))
+    await asyncio.sleep(0)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    await asyncio.wait_for(scheduler.initialize([("task", NEVER_TODAY, noop, HOUR)]), 30)
+    await asyncio.wait_for(scheduler.stop(), 30)

@@ -8,7 +8,7 @@ import sqlite3
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -23,10 +23,11 @@ from duly.errors import (
     TaskInvalidStructureError,
     TraceError,
 )
-from duly.stores import View
+from duly.stores import SqliteReader, View
 from duly.stores.port import Holder
 from duly.stores.sqlite import schema
 from duly.stores.sqlite.lock import LockFile, read_holder
+from duly.stores.sqlite.reader import SqliteView
 from tests.cli.program import Service, ago, duly, failing, fingerprint, forever, nothing, simulated, write_target
 from tests.stores.helpers import change, contents_of, older_layout, query, read, without_privileges
 
@@ -529,3 +530,25 @@ def test_a_store_without_a_zone_that_can_be_read_has_none(store: Path, change_of
     """It is shown to people; scheduling follows the host's."""
     change(store, change_of_zone)
     assert contents_of(store).snapshot.zone is None
+
+
+def test_only_a_store_is_suggested_for_a_name_that_is_none(tmp_path: Path) -> None:
+    """A lock file lies beside each; any other file with a name like it is not one."""
+    (tmp_path / "stat.dc").touch()
+    assert failure(tmp_path / "stat.db").details["hint"] == "the first `duly run` on it creates it"
+
+
+def test_a_fault_that_ends_the_transaction_is_reported_as_it_is(store: Path) -> None:
+    """SQLite ends a transaction itself when memory or disk fails: there is nothing to roll back any more."""
+
+    def ask(view: View) -> None:
+        cast(SqliteView, view)._connection.execute("ROLLBACK")
+        raise ODD_STATE
+
+    with pytest.raises(TaskInvalidStructureError):
+        read(store, ask)
+
+
+def test_a_reader_shows_which_store_it_reads(store: Path) -> None:
+    """In a debugger, and in the message of an assertion."""
+    assert repr(SqliteReader(store, lambda: 0)) == f"SqliteReader({str(store)!r})"
