@@ -179,3 +179,13 @@ def test_an_exception_that_cannot_be_formatted_is_named() -> None:
 
     OddError.__module__ = 7  # type: ignore[assignment]
     assert "OddError" in traceback_text(raised(OddError("odd")))
+
+
+@pytest.mark.parametrize("hidden", [False, True])
+def test_what_was_being_handled_is_named_unless_it_was_hidden(hidden: bool) -> None:
+    """`raise ... from None` says that it has nothing to do with it."""
+    error = RuntimeError("import failed")
+    error.__context__ = KeyError("row")
+    error.__suppress_context__ = hidden
+    expected = "RuntimeError: import failed"
+    assert error_text(error) == expected + ("" if hidden else "; raised while handling KeyError: 'row'")

@@ -8,12 +8,14 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+import duly
 from duly.core.moments import Instant
 from duly.engine import watchdog as module
 from duly.engine.runner import Run
@@ -23,6 +25,8 @@ from duly.engine.watchdog import LoopWatchdog
 from duly.events import EventLoopBlocked
 from duly.stores import SqliteStore
 from duly.stores.port import Blockage
+from duly.testing import SimulatedHost
+from tests.spec.helpers import ManualClock
 
 NOW = Instant(1_700_000_000_000_000)
 
@@ -252,4 +256,27 @@ def test_the_thread_ends_when_its_event_loop_has_gone() -> None:
     deadline = time.monotonic() + 60
     while watchers() and time.monotonic() < deadline:
         time.sleep(0.005)
+    assert watchers() == []
+
+
+async def test_a_real_event_loop_is_watched_while_a_callback_runs_and_a_simulated_one_never(store: Path) -> None:
+    """In a simulation no time passes inside a callback."""
+    seen: list[int] = []
+    begun = asyncio.Event()
+
+    async def work() -> None:
+        seen.append(len(watchers()))
+        begun.set()
+
+    tasks = [("task", "* * * * *", work, timedelta(hours=1))]
+    scheduler = duly.Scheduler(store, clock=ManualClock())
+    await scheduler.initialize(tasks)
+    await asyncio.wait_for(begun.wait(), 60)
+    await scheduler.stop()
+    async with SimulatedHost("2024-01-01T12:00:30", "UTC") as host:
+        await host.scheduler().initialize(tasks)
+        await host.advance(minutes=1)
+    assert seen[0] == 1
+    assert seen[1:]
+    assert not any(seen[1:])
     assert watchers() == []
