@@ -14,12 +14,14 @@ import duly
 from duly import parse_cron
 from duly.core.moments import Delay, Instant, Minute
 from duly.core.registration import RunsOn, read_registrations
+from duly.core.resolution import Mark
 from duly.core.steps import finish
-from duly.core.task import AwaitingRun, Task
+from duly.core.task import AwaitingRun, Interrupted, Obligation, Task, TaskState
 from duly.engine.trace import registers_of
 from duly.events import PropertyViolated, TaskInterrupted
 from duly.formal.checking import Report, check
 from duly.formal.properties import Value
+from duly.formal.registers import TaskRow
 from duly.formal.trace import RS
 from duly.stores import SqliteStore
 from duly.stores.sqlite import schema
@@ -268,3 +270,83 @@ def test_a_monitor_knows_of_a_stored_task_when_it_last_ended() -> None:
 
 def _instant(number: int | None) -> Instant | None:
     return None if number is None else Instant(number)
+
+
+def register_of(state: TaskState, *, run: int | None = None, runs_on: RunsOn = RunsOn.LOOP) -> TaskRow:
+    """What a monitor knows of a stored task before anything happens."""
+    task = Task(4, "a", parse_cron(HOURLY), Delay(0), state, quick, RunsOn.LOOP)
+    declared = finish(read_registrations([("a", HOURLY, quick if runs_on is RunsOn.LOOP else print, DELAY)]))
+    (row,) = registers_of({"a": task}, {}, {} if run is None else {"a": run}, declared, UTC).tasks
+    return row
+
+
+@pytest.mark.parametrize(("interruptions", "streak"), [(1, 0), (2, 1), (3, 2), (9, 2)])
+def test_a_monitor_knows_of_a_run_that_a_crash_cut_short(interruptions: int, streak: int) -> None:
+    """FORMAL A2, SPEC 3.7: its number, when it started, where it ran, and how many were cut short in a row before."""
+    first = Obligation(Instant(5), Instant(0), 1)
+    state = Interrupted(Minute(60), Instant(7), Instant(3), None, Instant(9), 0, interruptions, None, first)
+    row = register_of(state, run=12, runs_on=RunsOn.THREAD)
+    assert (row.run, row.run_generation, row.epoch, row.started) == (12, 4, 0, 7)
+    assert (row.thread, row.run_on_thread, row.retry_at, row.streak) == (True, True, 9, streak)
+    assert not row.unstarted
+    assert not register_of(state, run=12).run_on_thread
+
+
+def test_a_monitor_knows_that_a_task_which_waits_has_no_run() -> None:
+    """FORMAL A2: whether it has ever started or not."""
+    new = register_of(AwaitingRun(Minute(60), None, None, None), runs_on=RunsOn.THREAD)
+    assert (new.run, new.run_generation, new.epoch, new.started, new.streak) == (None, -1, -1, 0, 0)
+    assert (new.unstarted, new.thread, new.run_on_thread, new.retry_at) == (True, True, False, None)
+    old = register_of(AwaitingRun(Minute(60), Instant(7), Instant(8), None))
+    assert (old.run, old.started, old.unstarted, old.thread) == (None, 7, False, False)
+
+
+def test_a_monitor_knows_what_a_removed_name_has_served() -> None:
+    """SPEC 5.1: until it is declared again; from then on its own row says it."""
+    task = Task(1, "a", parse_cron(HOURLY), Delay(0), AwaitingRun(Minute(0), None, None, None), quick, RunsOn.LOOP)
+    marks = {"a": Mark(Minute(60), Instant(5)), "gone": Mark(Minute(120), Instant(5))}
+    rows = registers_of({"a": task}, marks, {}, finish(read_registrations([])), UTC).tasks
+    assert [(row.name, row.declared) for row in rows] == [("a", True), ("gone", False)]
+    assert rows[1].served_before == 120_000_000
+
+
+async def test_where_a_callback_runs_is_on_record_for_each_process_and_when_it_changes(tmp_path: Path) -> None:
+    """FORMAL A1: it is not stored with the task, so a task that needs a thread is recorded again."""
+    path = tmp_path / "state.db"
+
+    def blocking() -> None:
+        """A callback that needs a thread."""
+
+    async with SimulatedHost("2024-05-01T12:30", "UTC") as host:
+        for callbacks in ([(quick, blocking)], [(quick, blocking), (quick, blocking), (blocking, quick)]):
+            scheduler = host.scheduler(path, trace=True)
+            for one, other in callbacks:
+                await scheduler.initialize([("a", HOURLY, one, DELAY), ("b", HOURLY, other, DELAY)])
+            await scheduler.stop()
+    rows = [json.loads(line) for line in exported(path).splitlines()]
+    declared = [(row[3], row[5], row[-1]) for row in rows if isinstance(row, list) and row[0] == "RG"]
+    assert declared == [
+        *[("a", "new", "loop"), ("b", "new", "thread")],
+        ("b", "preserved", "thread"),  # by the second process
+        *[("a", "preserved", "thread"), ("b", "preserved", "loop")],  # by the third call of it
+    ]
+
+
+async def test_a_violation_is_reported_once_however_many_follow() -> None:
+    """Each comes with the batch that it is in."""
+    host = SimulatedHost("2024-05-01T12:30", "Europe/Berlin")
+
+    async def be_forged() -> None:
+        async with host:
+            scheduler = host.scheduler()
+            await scheduler.initialize([("a", HOURLY, quick, DELAY)])
+            trace = engine_of(scheduler).trace
+            assert trace is not None
+            for number in (98, 99):
+                trace.became_durable([("RS", host._clock.now(), "a", 1, number, "cron", 0)])
+
+    with pytest.raises(AssertionError, match="at odds with its specification"):
+        await be_forged()
+    told = [(event.property, event.position) for event in host.events if isinstance(event, PropertyViolated)]
+    assert len(told) == len(set(told))
+    assert {position for _, position in told} == {5, 6}

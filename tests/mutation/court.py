@@ -11,6 +11,7 @@ import json
 import os
 import signal
 import sys
+import tempfile
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -144,6 +145,7 @@ class _Court:
         return kills / (0.05 + self._judges.seconds(test))
 
     def _judge(self, swaps: Iterable[Swap], items: Sequence[pytest.Item], announce: Announce) -> int:
+        os.chdir(tempfile.gettempdir())  # a mutant may take ":memory:" for the name of a file
         for function, code in swaps:
             function.__code__ = code
         for number, (item, after) in enumerate(zip(items, [*items[1:], None], strict=True)):

@@ -201,6 +201,24 @@ def test_a_user_that_may_not_take_part_in_the_locking_reads_a_copy(
         assert without_privileges(lambda: file._may_share(str(path))) is shared
 
 
+@pytest.mark.parametrize(("mode", "refused"), [(0o777, None), (0o555, "is not writable")])
+def test_a_folder_is_asked_before_anything_is_tried(public_folder: Path, mode: int, refused: str | None) -> None:
+    """SPEC 1.5: SQLite would only say that it cannot open a file."""
+    folder = public_folder / "folder"
+    folder.mkdir()
+    folder.chmod(mode)
+
+    def message() -> str | None:
+        try:
+            file.check_place(str(folder / "state.db"))
+        except StoreError as error:
+            return error.message
+        return None
+
+    found = without_privileges(message)
+    assert found == (None if refused is None else f"The folder {folder} {refused}")
+
+
 def hot_journal(path: Path) -> bytes:
     """What is beside a database while a transaction is being written to it that a crash interrupts."""
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
