@@ -6,7 +6,13 @@ import traceback
 import pytest
 
 import duly
-from duly.engine.failure import TRACEBACK_BYTES_MAX, error_text, traceback_text
+from duly.engine.failure import (
+    TRACEBACK_BYTES_MAX,
+    TRACEBACK_FRAMES_MAX,
+    error_text,
+    own_frames_left_out,
+    traceback_text,
+)
 
 
 class UnspeakableError(Exception):
@@ -189,3 +195,32 @@ def test_what_was_being_handled_is_named_unless_it_was_hidden(hidden: bool) -> N
     error.__suppress_context__ = hidden
     expected = "RuntimeError: import failed"
     assert error_text(error) == expected + ("" if hidden else "; raised while handling KeyError: 'row'")
+
+
+def test_a_text_has_at_most_four_kibibytes_and_a_traceback_eight() -> None:
+    """Failures are kept by the thousand; of a traceback that is too long the end is kept, in whole lines."""
+    assert len(error_text(Exception("x" * 10_000))) == 4_096
+    lines = Exception("\n".join(["x" * 99] * 81) + "\n" + "y" * (8_192 - 81 * 100 - len("Exception: ")))
+    exact = traceback_text(lines)
+    assert len(exact) == 8_192
+    assert exact.startswith("Exception: xxx")
+    cut = traceback_text(Exception(f"{lines}y"))
+    assert cut.startswith("…\n" + "x" * 99 + "\n")
+    assert cut.endswith("yy")
+    assert 8_000 < len(cut.encode()) <= 8_192
+
+
+def test_of_a_deep_recursion_the_last_fifty_frames_are_kept() -> None:
+    """They show where it ended."""
+
+    def deeper(left: int) -> None:
+        if not left:
+            raise ValueError("deep enough")
+        deeper(left - 1)
+
+    try:
+        deeper(150)
+    except ValueError as error:
+        shown = own_frames_left_out(error, TRACEBACK_FRAMES_MAX)
+        assert TRACEBACK_FRAMES_MAX == len(shown.stack) == 50
+        assert shown.stack[-1].line == 'raise ValueError("deep enough")'

@@ -177,6 +177,7 @@ async def test_a_stop_leaves_no_task_behind(store: Path) -> None:
         await scheduler.stop()
         await asyncio.sleep(0)  # a task that was cancelled ends in the next round
         assert asyncio.all_tasks() == before
+        assert not scheduler._lifecycle.under_way
 
 
 async def test_every_scheduler_has_an_identifier_of_its_own_that_it_keeps(store: Path) -> None:
@@ -195,13 +196,31 @@ async def test_every_scheduler_has_an_identifier_of_its_own_that_it_keeps(store:
     assert all(len(name) == 32 for name in names)
 
 
-async def test_an_initialize_that_is_cancelled_at_once_makes_room_for_the_next(store: Path) -> None:
-    """SPEC 4.3: cancelled before it has done anything, it still was a call, and is over."""
+@pytest.mark.parametrize("rounds", range(8))
+async def test_a_cancelled_initialize_is_over_when_it_raises(store: Path, rounds: int) -> None:
+    """SPEC 4.3: all or nothing, and nothing of it goes on behind its caller's back; the next call has its turn."""
     scheduler = duly.Scheduler(store)
     call = asyncio.ensure_future(scheduler.initialize([("task", NEVER_TODAY, noop, HOUR)]))
-    await asyncio.sleep(0)
+    for _ in range(rounds):
+        await asyncio.sleep(0)
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await call
+    await asyncio.sleep(0)
+    assert {task.get_name() for task in asyncio.all_tasks()} <= {
+        asyncio.current_task().get_name(),  # type: ignore[union-attr]
+        *("duly-loop", "duly-journal"),  # if it went through
+    }
     await asyncio.wait_for(scheduler.initialize([("task", NEVER_TODAY, noop, HOUR)]), 30)
     await asyncio.wait_for(scheduler.stop(), 30)
+
+
+async def test_a_store_that_another_scheduler_holds_is_reported_as_a_failure(store: Path) -> None:
+    """SPEC 5.7: unless it is a standby, which expects that."""
+    ear = Ear()
+    holder, other = duly.Scheduler(store), duly.Scheduler(store, on_event=ear)
+    await holder.initialize([])
+    with pytest.raises(duly.StoreLockedError):
+        await other.initialize([])
+    assert ear.events[-1].name == "SchedulerInitializationFailed"
+    await holder.stop()
