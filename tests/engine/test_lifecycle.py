@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import duly
-from duly.events import Event, TaskRunStarted
+from duly.events import Event, TaskRunCompleted, TaskRunStarted
 from duly.stores.sqlite.lock import read_holder
 from tests.engine.helpers import EVERY_MINUTE, noop, registration
 from tests.spec.helpers import Ear, ManualClock
@@ -161,10 +161,28 @@ async def test_a_call_returns_or_raises_when_all_that_it_reports_has_been_report
     with pytest.raises(duly.RegistrationShapeError):
         await scheduler.initialize([()])
     assert ear.events[-1].name == "SchedulerInitializationFailed"
-    await scheduler.initialize([registration(f"task {number}", NEVER_TODAY) for number in range(5)])
+    finish = asyncio.Event()
+
+    async def work() -> None:
+        await finish.wait()
+
+    await scheduler.initialize([registration(f"task {number}", callback=work) for number in range(20)])
     assert "SchedulerInitializationCompleted" in {event.name for event in ear.events}
+    await ear.hear(TaskRunStarted)
+    finish.set()
     await scheduler.stop()
     assert ear.events[-1].name == "SchedulerStopped"
+    assert len(ear.of(TaskRunStarted)) == len(ear.of(TaskRunCompleted)) > 0
+
+
+def test_an_event_loop_that_goes_away_without_a_stop_releases_the_store(store: Path) -> None:
+    """SPEC 3.11: the next scheduler, in this process or another, finds it free."""
+    asyncio.run(duly.Scheduler(store).initialize([registration("task", NEVER_TODAY)]))
+    until = time.monotonic() + 30
+    while read_holder(str(store)).alive and time.monotonic() < until:
+        time.sleep(0.01)  # the store's thread lets go
+    assert not read_holder(str(store)).alive
+    asyncio.run(start_once(duly.Scheduler(store)))
 
 
 async def test_a_stop_leaves_no_task_behind(store: Path) -> None:

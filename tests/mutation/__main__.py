@@ -106,6 +106,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--fresh", action="store_true", help="judge again what was judged before")
     parser.add_argument("--rounds", type=int, metavar="N", help="only the first N rounds of judges")
     parser.add_argument(
+        "--by", action="append", metavar="FILE", help="judge by the tests of this file alone, such as one just written"
+    )
+    parser.add_argument(
         "--recorded",
         action="store_true",
         help="judge by the tests that the records name, without finding out first which tests run which lines",
@@ -116,8 +119,8 @@ def _options() -> argparse.Namespace:
         "--repair", action="store_true", help="judge nothing; find the mutants of reasons whose lines were edited"
     )
     options = parser.parse_args()
-    if missing := [name for name in options.modules if not (ROOT / name).is_file()]:
-        parser.error(f"{missing[0]} is not a file; name modules from the top folder, such as src/duly/core/cron.py")
+    if missing := [name for name in (*options.modules, *(options.by or ())) if not (ROOT / name).is_file()]:
+        parser.error(f"{missing[0]} is not a file; name files from the top folder, such as src/duly/core/cron.py")
     return options
 
 
@@ -150,7 +153,8 @@ def _judged_by_coverage(
     outcomes: dict[Mutant, Outcome] = {}
     for group in GROUPS:
         left = [mutant for mutant in mutants if group.holds(mutant)]
-        for judges, seconds_max in group.rounds[: options.rounds]:
+        rounds = (Round(tuple(options.by), math.inf),) if options.by else group.rounds[: options.rounds]
+        for judges, seconds_max in rounds:
             if not left or time.monotonic() > until:
                 break
             print(f"{len(left)} mutants before {' '.join(judges)}; first, which tests run which lines", flush=True)
