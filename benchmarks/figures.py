@@ -58,7 +58,7 @@ class Figures:
             return "broken: see below"
         return next((self._absent[key] for key in keys if key in self._absent), "not measured in this run")
 
-    def rounds(self, key: str) -> int:
+    def samples(self, key: str) -> int:
         """How many samples there are."""
         return len(self._samples.get(key, []))
 

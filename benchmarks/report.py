@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterable
 from dataclasses import asdict
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -52,9 +53,9 @@ def shortfalls(rows: Iterable[Verdict]) -> str:
     if not missed:
         return "Every target was met in this run.\n"
     lines = []
-    for row in missed:
-        why = f": {row.why}" if row.why else ""
-        lines.append(f"- *{row.section}*, {row.what}: {row.measured} instead of {row.target}{why}.")
+    for (section, why), alike in groupby(missed, lambda row: (row.section, row.why)):
+        facts = "; ".join(f"{row.what}: {row.measured} instead of {row.target}" for row in alike)
+        lines.append(f"- *{section}*: {facts}.{f' The reason: {why}.' if why else ''}")
     return "\n".join(lines) + "\n"
 
 

@@ -1,5 +1,6 @@
 """The targets, row by row, beside what was measured."""
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -39,7 +40,9 @@ class _Judge:
     def __init__(self, figures: Figures, size: Size) -> None:
         self.figures = figures
         self.size = size
-        self._once = {measurement.key for measurement in measurements(size) if measurement.once}
+        planned = measurements(size)
+        self._once = {measurement.key for measurement in planned if measurement.once}
+        self._a_round = Counter(measurement.key for measurement in planned)
 
     def at_most(self, section: str, what: str, bound: float, unit: str, figure: Figure | None, *keys: str,
                 headline: bool = False, why: str = "") -> Verdict:  # fmt: skip
@@ -74,14 +77,18 @@ class _Judge:
 
     def _is_judged(self, keys: tuple[str, ...]) -> bool:
         """Whether there are as many tasks as the targets speak of, and rounds enough for a median."""
-        return self.size.is_full and all(key in self._once or self.figures.rounds(key) >= FEWEST_ROUNDS for key in keys)
+        return self.size.is_full and all(key in self._once or self._rounds(key) >= FEWEST_ROUNDS for key in keys)
+
+    def _rounds(self, key: str) -> int:
+        """The rounds from which every sample is there: some measurements are repeated within a round."""
+        return self.figures.samples(key) // max(1, self._a_round[key])
 
     def _text(self, figure: Figure | None, unit: str, keys: tuple[str, ...]) -> str:
         if figure is None:
             return self.figures.reason(*keys)
         text = figure.text(unit)
         if self.size.is_full and not self._is_judged(keys):
-            text += f", {min(self.figures.rounds(key) for key in keys)} of {FEWEST_ROUNDS} rounds"
+            text += f", {min(map(self._rounds, keys))} of {FEWEST_ROUNDS} rounds"
         return text
 
 
