@@ -115,11 +115,18 @@ def _merged(options: argparse.Namespace, about: dict[str, Any], planned: set[str
     before, outcomes = report.read(path)
     same_size = before["size"] == about["size"]
     same_machine = all(before["machine"].get(fact) == about["machine"][fact] for fact in ("processor", "memory"))
-    if not (same_size and same_machine):
+    same_program = outcomes.samples.keys() <= outcomes.ran.keys()  # earlier ones did not say when they measured
+    reasons = {
+        "by an earlier version of this program": same_program,
+        f"as {before['size']}": same_size,
+        f"on another machine ({before['machine']['processor']})": same_machine,
+    }
+    for reason, fits in reasons.items():
+        if fits:
+            continue
         if options.only and options.results == report.RESULTS:
-            what = f"on another machine ({before['machine']['processor']})" if same_size else f"as {before['size']}"
             raise OSError(
-                f"the results in {options.results} were measured {what}, so one section cannot be measured again: "
+                f"the results in {options.results} were measured {reason}, so one section cannot be measured again: "
                 "measure everything, or name another folder with --results"
             )
         return about, Outcomes()

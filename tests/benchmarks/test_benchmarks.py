@@ -375,17 +375,40 @@ def test_curves_that_cannot_be_drawn_cost_no_measurement(
     assert json.loads((tmp_path / "results.json").read_text())["about"]["complete"]
 
 
-def test_sections_of_another_machine_are_not_mixed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("size", "machine", "ran", "reason"),
+    [
+        ("tiny", "another one", {"idle": {"at": "2030-01-01 12:00"}}, "on another machine (another one)"),
+        ("full", "", {"idle": {"at": "2030-01-01 12:00"}}, "as full"),
+        ("tiny", "", {}, "by an earlier version of this program"),
+    ],
+)
+def test_results_that_do_not_belong_together_are_not_mixed(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    size: str,
+    machine: str,
+    ran: dict[str, object],
+    reason: str,
 ) -> None:
-    """The ratio of two machines says nothing; a whole run starts anew."""
-    about = {"size": "tiny", "machine": {"processor": "another one", "memory": "1 GiB"}}
-    results = {"about": about, "samples": {"idle": [{"tasks": 1.0}]}, "absent": {}, "broken": {}}
+    """The ratio of two machines says nothing; one section cannot be repeated then, and a whole run starts anew."""
+    here = {"processor": "this one", "memory": "1 GiB"}
+    about = {"size": size, "machine": {**here, "processor": machine or "this one"}}
+    results = {"about": about, "samples": {"idle": [{"tasks": 1.0}]}, "ran": ran, "absent": {}, "broken": {}}
     (tmp_path / "results.json").write_text(json.dumps(results))
+    monkeypatch.setattr("benchmarks.machine.facts", lambda *_: here)
     monkeypatch.setattr(report, "RESULTS", tmp_path)
-    assert program.main(["--tiny", "--only", "initialize", "--results", str(tmp_path)]) == 2
+    assert program.main(["--tiny", "--only", "import", "--results", str(tmp_path)]) == 2
     told = " ".join(capsys.readouterr().err.split())
-    assert "measured on another machine (another one), so one section cannot be measured again" in told
+    assert f"measured {reason}, so one section cannot be measured again" in told
+    monkeypatch.setattr(program, "measurements", lambda size: [Measurement("few", "import", "x")])
+    monkeypatch.setattr(
+        "benchmarks.children.run_one",
+        lambda measurement, size, outcomes, number: outcomes.samples.update(few=[{"tasks": 2.0}]),
+    )
+    assert program.main(["--tiny", "--results", str(tmp_path)]) == 0
+    assert json.loads((tmp_path / "results.json").read_text())["samples"] == {"few": [{"tasks": 2.0}]}
 
 
 def test_rows_with_too_few_rounds_are_shown_and_not_judged() -> None:
