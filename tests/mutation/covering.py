@@ -173,19 +173,8 @@ def _collect(files: Sequence[str], kept: Mapping[str, Path], jobs: int) -> dict[
         settings.write_text("[run]\nsource =\n    duly\n    tests/formal/reference\n")
         run = subprocess.run(
             [
-                *(
-                    sys.executable,
-                    "-m",
-                    "pytest",
-                    "-q",
-                    "-p",
-                    "no:sugar",
-                    "-p",
-                    "no:cacheprovider",
-                    "-p",
-                    "no:duly",
-                    *files,
-                ),
+                *(sys.executable, "-m", "pytest", "-q", "-p", "no:sugar", "-p", "no:cacheprovider"),
+                *("-p", "no:duly", *files),
                 *("-p", "tests.mutation.loading", "-m", FAST, "--durations=0", "--durations-min=0", "-vv"),
                 *("--cov", "--cov-context=test", "--cov-report=", f"--cov-config={settings}", "-n", f"{jobs}"),
             ],

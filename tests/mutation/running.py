@@ -104,10 +104,16 @@ class _WrongVersion(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 class _Selection:
     """A plugin that keeps some tests of those collected, in an order of its own, and gives each of them its time."""
 
-    def __init__(self, tests: Sequence[str], judges: Judges, announce: Announce) -> None:
+    def __init__(self, tests: Sequence[str], wrong: _WrongVersion, judges: Judges, announce: Announce) -> None:
         self._tests = tests
+        self._wrong = wrong
         self._judges = judges
         self._announce = announce
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_load_initial_conftests(self) -> None:
+        """Put the wrong version before the finder of pytest, which rewrites what comes with a plugin: all of duly."""
+        sys.meta_path.insert(0, self._wrong)
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         items[:] = selected(by_name(items), self._tests)
@@ -122,12 +128,11 @@ def _imported(
     mutant: Mutant, sources: Mapping[str, str], tests: Sequence[str], judges: Judges, announce: Announce
 ) -> int:
     """In the forked process: import the wrong version, and run the tests, file after file, until one fails."""
-    wrong = mutant.applied_to(sources[mutant.path])
-    sys.meta_path.insert(0, _WrongVersion(mutant.module, ROOT / mutant.path, wrong))
+    wrong = _WrongVersion(mutant.module, ROOT / mutant.path, mutant.applied_to(sources[mutant.path]))
     code = int(pytest.ExitCode.NO_TESTS_COLLECTED)
     for file in dict.fromkeys(test.partition("::")[0] for test in tests):
         signal.setitimer(signal.ITIMER_PROF, 60)  # to import it, and what it is tested with
-        plugin = _Selection(tests, judges, announce)
+        plugin = _Selection(tests, wrong, judges, announce)
         of_file = pytest.main(["-x", *QUIETLY, *without_shrinking(), "-m", FAST, file], plugins=[plugin])
         if of_file not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
             return int(of_file)

@@ -21,7 +21,11 @@ T = TypeVar("T")
 """A mutant, or None where the source as it is stands before the judges."""
 
 # Without the plug-in of duly itself: it imports duly before a wrong version can take the place of a module.
-QUIETLY: Final = ("-q", "-p", "no:sugar", "-p", "no:cacheprovider", "-p", "no:duly", "--no-header", "--tb=native")
+# pytest warns of that import as well, where judges are called in a process that has it.
+QUIETLY: Final = (
+    *("-q", "-p", "no:sugar", "-p", "no:cacheprovider", "--no-header", "--tb=native"),
+    *("-p", "no:duly", "-W", "ignore:Module already imported:pytest.PytestAssertRewriteWarning"),
+)
 PATIENCE: Final = 5
 """A test did not end if it took this many times longer than on the source as it is, and a number of seconds more."""
 
