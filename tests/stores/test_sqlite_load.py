@@ -60,6 +60,8 @@ def test_blocks_say_what_the_rows_say(
     """SPEC 5.5: with gaps, retired declarations, running tasks, and blocks that end where a span does."""
     dice = Random(seed)
     monkeypatch.setattr(loading, "SPAN_GENERATIONS", dice.choice([2, 5, 1_000]))
+    monkeypatch.setattr(loading, "EQUAL_ROWS_MIN", dice.choice([0, 3, 1_000]))
+    monkeypatch.setattr(loading, "JUDGED_RUNS_MIN", dice.choice([0, 4, 1_000]))
     monkeypatch.setattr(loading, "_row_by_row", None)  # reading row by row instead would fail
     generation = dice.choice([0, 1, 7])
     for index in range(dice.randrange(60)):
@@ -87,6 +89,22 @@ def test_a_million_tasks_would_be_a_few_blocks(connection: sqlite3.Connection) -
     assert [len(each.names) for each in records] == [1_000, 1_000]
     states = {id(each.state) for each in read_equal(records)}
     assert len(states) == 1
+
+
+@pytest.mark.parametrize("equal", [1, 3, 50])
+def test_rows_that_differ_are_found_by_both_kinds_of_queries(
+    connection: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch, equal: int
+) -> None:
+    """SPEC 5.5: one query for each run of equal rows, or a self-join where runs are short, give the same blocks."""
+    for generation in range(1, 301):
+        put(connection, generation, f"{generation}", last_attempt_at=100, last_success_at=200 + generation // equal)
+    found = []
+    for least in (0, 16, 10**9):
+        monkeypatch.setattr(loading, "EQUAL_ROWS_MIN", least)
+        found.append(load_records(connection))
+    assert found[0] == found[1] == found[2]
+    assert len(found[0]) == 300 // equal + (equal > 1)
+    assert rows_of(found[0]) == row_by_row(connection)
 
 
 def test_few_tasks_with_numbers_far_apart_are_read_row_by_row(connection: sqlite3.Connection) -> None:

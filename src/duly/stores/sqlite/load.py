@@ -1,13 +1,14 @@
 """Reads all records of the embedded store, in blocks of equal rows.
 
 Neighbouring rows are mostly equal but for their names, because rows lie in the order of their expressions. SQLite
-compares each row with the one before it and returns only rows that differ, with the names between them as one text: a
-million rows become a few thousand, and the interpreter is free for the event loop while SQLite searches.
+searches for the rows that differ from those before them, and returns the names between them as one text: a million rows
+become a few thousand, and the interpreter is free for the event loop while SQLite searches.
 """
 
 import sqlite3
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Final
 
@@ -16,6 +17,12 @@ from duly.errors import TaskInvalidStructureError
 
 SPAN_GENERATIONS: Final = 20_000
 """Generations read per query: Python spends a millisecond or two on their names."""
+
+EQUAL_ROWS_MIN: Final = 16
+"""Where fewer rows than this are equal on average, a query for each run of them takes longer than a self-join."""
+
+JUDGED_RUNS_MIN: Final = 8
+"""How many runs of equal rows make an average."""
 
 _DECLARED: Final = FIELDS[2:5]
 _STATE: Final = FIELDS[5:]
@@ -73,60 +80,87 @@ def _text(stored: bytes) -> str | bytes:
 
 def _span(connection: sqlite3.Connection, first: int) -> Iterator[EqualRows]:
     """The records of some consecutive generations."""
-    span = {"first": first, "last": first + SPAN_GENERATIONS - 1}
-    in_force = "FROM tasks NOT INDEXED WHERE retired_at IS NULL AND generation BETWEEN :first AND :last"
-    stated = "FROM states WHERE generation BETWEEN :first AND :last"
-    low, high, count, text, strange = connection.execute(
-        # NUL is in no name (SPEC 1.4), so it can stand between them.
-        "SELECT min(generation), max(generation), count(*), group_concat(name, char(0)), "
-        f"total(typeof(name) != 'text') {in_force}",
-        span,
-    ).fetchone()
-    extent = connection.execute(f"SELECT min(generation), max(generation), count(*) {stated}", span).fetchone()
-    if extent != (low, high, count) or strange:
+    tasks = _Rows(connection, "tasks", _DECLARED, "retired_at IS NULL AND ", first, first + SPAN_GENERATIONS - 1)
+    states = _Rows(connection, "states", _STATE, "", first, first + SPAN_GENERATIONS - 1)
+    # NUL is in no name (SPEC 1.4), so it can stand between them.
+    count, text = tasks.one("count(*), group_concat(name, char(0))", "typeof(name) = 'text'")
+    extent = tasks.extent()
+    if states.extent() != extent or states.one("count(*)") != (count,):
         raise _OutOfOrderError
     if not count:
         return
+    low, high = extent
     generations: Sequence[int] = range(low, high + 1)
     if len(generations) != count:  # there are gaps, which are the same in both tables
-        numbers = "SELECT group_concat(generation) "
-        (here,), (there,) = (connection.execute(numbers + each, span).fetchone() for each in (in_force, stated))
+        here, there = (each.one("group_concat(generation)")[0] for each in (tasks, states))
         generations = list(map(int, here.split(",")))
         if here != there or sorted(generations) != generations:
             raise _OutOfOrderError
     names = text.split("\0")
-    if len(names) != count:
+    if not len(names) == count == len(generations):
         raise _OutOfOrderError
-    declared = _changes(connection, "tasks", _DECLARED, span)
-    states = _changes(connection, "states", _STATE, span)
-    begins = [bisect_left(generations, each) for each in sorted(declared.keys() | states.keys())]
+    declared, stated = tasks.changes(), states.changes()
+    begins = [bisect_left(generations, each) for each in sorted(declared.keys() | stated.keys())]
     said: tuple[Any, ...] = ()
     state: tuple[Any, ...] = ()
     for begin, end in pairwise((*begins, len(generations))):
         said = declared.get(generations[begin], said)
-        state = states.get(generations[begin], state)
+        state = stated.get(generations[begin], state)
         if not said or not state:
             raise _OutOfOrderError
         yield EqualRows(generations[begin:end], names[begin:end], said + state)
 
 
-def _changes(
-    connection: sqlite3.Connection, table: str, fields: Sequence[str], span: dict[str, int]
-) -> dict[int, tuple[Any, ...]]:
-    """Some columns of the rows in which any of them differs from the row before, by generation."""
-    in_force = "new.retired_at IS NULL AND " if table == "tasks" else ""
-    before = "old.generation IS NULL OR new.generation = :first"
-    if table == "tasks":
-        before += " OR old.retired_at IS NOT NULL"
-    rows = connection.execute(
-        f"SELECT new.generation, {_columns('new', fields)} FROM {table} AS new NOT INDEXED "
-        f"LEFT JOIN {table} AS old ON old.generation = new.generation - 1 "
-        f"WHERE {in_force}new.generation BETWEEN :first AND :last "
-        f"AND ({before} OR ({_columns('new', fields)}) IS NOT ({_columns('old', fields)}))",
-        span,
-    )
-    return {row[0]: row[1:] for row in rows}
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Some columns of the rows of one table in a span of generations."""
 
+    connection: sqlite3.Connection
+    table: str
+    fields: Sequence[str]
+    condition: str  # which rows count
+    first: int
+    last: int
 
-def _columns(table: str, fields: Sequence[str]) -> str:
-    return ", ".join(f"{table}.{name}" for name in fields)
+    def one(self, what: str, condition: str = "true") -> tuple[Any, ...]:
+        """The one row that an aggregate returns."""
+        query = f"SELECT {what} {self._source()} AND {condition}"
+        row: tuple[Any, ...] = self.connection.execute(query, (self.first, self.last)).fetchone()
+        return row
+
+    def extent(self) -> tuple[Any, Any]:
+        """The lowest and the highest generation; by two queries, each of which reads one row."""
+        return self.one("min(generation)")[0], self.one("max(generation)")[0]
+
+    def changes(self) -> dict[int, tuple[Any, ...]]:
+        """The first row, and each row that differs from the one before it, by generation.
+
+        A query compares rows with a given one and ends at the first that differs. For a million equal states that takes
+        half as long as `changes_by_join`, which looks up the predecessor of every row.
+        """
+        columns = ", ".join(self.fields)
+        source = f"SELECT generation, {columns} {self._source()}"
+        different = f"{source} AND ({columns}) IS NOT ({', '.join('?' * len(self.fields))}) ORDER BY generation LIMIT 1"
+        found: dict[int, tuple[Any, ...]] = {}
+        row = self.connection.execute(f"{source} ORDER BY generation LIMIT 1", (self.first, self.last)).fetchone()
+        while row is not None:
+            generation, *values = row
+            found[generation] = tuple(values)
+            if len(found) > JUDGED_RUNS_MIN and generation - self.first < EQUAL_ROWS_MIN * len(found):
+                return found | replace(self, first=generation).changes_by_join()
+            row = self.connection.execute(different, (generation + 1, self.last, *values)).fetchone()
+        return found
+
+    def changes_by_join(self) -> dict[int, tuple[Any, ...]]:
+        """As `changes`, in one query, whose time does not depend on how many rows differ."""
+        old, new = (", ".join(f"{table}.{name}" for name in self.fields) for table in ("old", "new"))
+        rows = self.connection.execute(
+            f"SELECT new.generation, {new} FROM (SELECT * {self._source()}) AS new "
+            f"LEFT JOIN (SELECT * {self._source()}) AS old ON old.generation = new.generation - 1 "
+            f"WHERE old.generation IS NULL OR ({new}) IS NOT ({old})",
+            2 * (self.first, self.last),
+        )
+        return {row[0]: row[1:] for row in rows}
+
+    def _source(self) -> str:
+        return f"FROM {self.table} NOT INDEXED WHERE {self.condition}generation BETWEEN ? AND ?"
