@@ -3,6 +3,7 @@
 moments        instants, minutes and delays: integers with names, and the conversions
 zones          two names of one zone
 steps          long work in short steps that returns its result
+names          a set of names that grows in short steps
 fields         the five fields of cron: names and ranges
 occurrences    when an expression occurs in a zone: the search on the wall clock
 dialects       cron as written elsewhere, and what it means in POSIX cron
@@ -12,6 +13,7 @@ registration   raw tuples to registrations, or the first error
 task           states, transitions, and `obligation()`: why a task must start
 changes        starts and ends by the thousand, in blocks
 record         persisted rows to states, or a typed error
+stored_order   registrations in the order in which their tasks are stored
 resolution     declared against stored: new, preserved, overridden, orphaned, interrupted
 groups         tasks of one expression, its due minutes, and due lists
 agenda         all tasks in force, indexed by when they need attention; `decide()`

@@ -1,10 +1,11 @@
 """Rows of a store to tasks and their states, or a typed error."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final, NamedTuple, TypeVar
 
 from duly.core.cron import CronExpression, parse_cron
 from duly.core.moments import LAST_INSTANT, MICROSECONDS, Delay, Instant, Minute
+from duly.core.names import Names
 from duly.core.task import AwaitingRetry, AwaitingRun, Cause, Obligation, Running, TaskState
 from duly.errors import (
     InvalidCronExpressionError,
@@ -13,6 +14,8 @@ from duly.errors import (
     TaskInvalidValueError,
     TaskMissingFieldError,
 )
+
+T = TypeVar("T")
 
 FIELDS: Final = (
     "generation",
@@ -106,19 +109,28 @@ def read_equal(blocks: Sequence[EqualRows]) -> Iterator[EqualTasks]:
 
     The first bad row is raised, with the error that `read_records` raises for it.
     """
-    names: set[str] = set()
+    return (tasks for tasks, _ in read_found(blocks, lambda _: None))
+
+
+def read_found(
+    blocks: Sequence[EqualRows], find: Callable[[EqualRows], T | None]
+) -> Iterator[tuple[EqualTasks, T | None]]:
+    """As `read_equal`, each block with what `find` has found for it: registrations with these names, or None.
+
+    No registration is found twice, so names that were found are good and differ from each other. All other names are
+    checked here; the caller checks that none of them is among those that were found.
+    """
+    others = Names()
     reader = _Reader()
     for block in blocks:
-        known = len(names)
-        if (
-            set(map(type, block.names)) == {str}
-            and set(map(type, block.generations)) == {int}
-            and "" not in block.names
-        ):
-            names.update(block.names)
-        if len(names) != known + len(block.names):
+        found = find(block)
+        names_are_good = found is not None or (
+            set(map(type, block.names)) == {str} and "" not in block.names and others.add_new(block.names)
+        )
+        # Every item of a range is an int.
+        if not names_are_good or not (type(block.generations) is range or set(map(type, block.generations)) == {int}):
             raise _first_bad_identity(blocks)
-        yield EqualTasks(block.generations, block.names, *reader.read(block.rest, block.names[0]))
+        yield EqualTasks(block.generations, block.names, *reader.read(block.rest, block.names[0])), found
 
 
 class _Reader:

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from duly.core.cron import CronExpression, parse_cron
 from duly.core.moments import Delay, delay_of
+from duly.core.names import Names
 from duly.core.steps import STEP_TASKS, Steps
 from duly.errors import (
     CronExpressionInvalidError,
@@ -48,15 +49,19 @@ class Registration(NamedTuple):
 class Registrations:
     """Checked registrations in columns: a million objects fewer for the garbage collector to visit."""
 
-    __slots__ = ("callbacks", "delays", "expressions", "names", "runs_on")
+    __slots__ = ("callbacks", "delays", "expressions", "known", "names", "runs_on")
 
     def __init__(self, registrations: Iterable[Registration] = ()) -> None:
+        self.known = Names()
+        """The names again, to ask whether one is declared."""
         self.names: list[str] = []
         self.expressions: list[CronExpression] = []
         self.callbacks: list[Callback] = []
         self.runs_on: list[RunsOn] = []
         self.delays: list[Delay] = []
         self.extend(*zip(*registrations, strict=True))
+        for name in self.names:
+            self.known.add(name)
 
     def extend(
         self,
@@ -66,7 +71,7 @@ class Registrations:
         runs_on: Iterable[RunsOn] = (),
         delays: Iterable[Delay] = (),
     ) -> None:
-        """Append registrations, given as columns."""
+        """Append registrations, given as columns; their names are in `known` already."""
         self.names.extend(names)
         self.expressions.extend(expressions)
         self.callbacks.extend(callbacks)
@@ -119,7 +124,6 @@ class _Reader:
 
     def __init__(self) -> None:
         self.checked = Registrations()
-        self._names: set[str] = set()
         self._expressions: dict[str, CronExpression] = {}
         self._delays: dict[timedelta, Delay] = {}
         self._runs_on: dict[int, RunsOn] = {}
@@ -135,9 +139,8 @@ class _Reader:
             runs_on = self._runs_on[id(callback)] = where_it_runs(callback)
         if not name or "\0" in name or not _encodable(name):
             raise InvalidRegistrationError(index, "name", name, _what_is_wrong_with(name))
-        if name in self._names:
+        if not self.checked.known.add_new((name,)):
             raise ScheduleDuplicateTaskError(index, name)
-        self._names.add(name)
         expression = self._expressions.get(cron)
         if expression is None:
             try:
@@ -162,10 +165,8 @@ class _Reader:
         names, crons, callbacks, delays = zip(*items, strict=True)
         if not set(map(type, names)) == {str} == set(map(type, crons)) or set(map(type, delays)) != {timedelta}:
             return False
-        different, text = set(names), "".join(names)
-        if len(different) < len(names) or "" in different or "\0" in text or not _encodable(text):
-            return False
-        if not different.isdisjoint(self._names):
+        text = "".join(names)
+        if not all(names) or "\0" in text or not _encodable(text):
             return False
         try:
             expressions = [*map(self._expressions.__getitem__, crons)]
@@ -173,7 +174,8 @@ class _Reader:
             milliseconds = [*map(self._delays.__getitem__, delays)]
         except KeyError:
             return False
-        self._names |= different
+        if not self.checked.known.add_new(names):
+            return False
         self.checked.extend(names, expressions, callbacks, runs_on, milliseconds)
         return True
 

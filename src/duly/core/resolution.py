@@ -1,10 +1,11 @@
 """Declared against stored: which tasks are new, preserved, overridden, orphaned, and which were interrupted."""
 
 from array import array
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import tzinfo
 from itertools import chain
+from operator import itemgetter
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
@@ -12,6 +13,7 @@ from duly.core.due import latest_due
 from duly.core.moments import MICROSECONDS, Instant, Minute, as_datetime, begin, minute_of
 from duly.core.registration import Registration, Registrations
 from duly.core.steps import STEP_TASKS, Steps
+from duly.core.stored_order import StoredOrder
 from duly.core.task import (
     SERVED_AHEAD_SECONDS_MAX,
     AwaitingRetry,
@@ -78,14 +80,23 @@ class Preserved:
         self.tasks: list[Task] = []
         self.indices: array[int] = array("Q")
         """For each task, the index of its registration in `declared`."""
+        self.interrupted: list[tuple[int, Task]] = []
+        """Those of them that were interrupted, with these indices."""
 
     @property
     def count(self) -> int:
         """How many tasks are preserved."""
         return len(self.tasks)
 
+    def extend(self, tasks: Sequence[Task], indices: "array[int]", state: TaskState) -> None:
+        """Add tasks that are all in this state."""
+        self.tasks += tasks
+        self.indices += indices
+        if type(state) is Interrupted:
+            self.interrupted += zip(indices, tasks, strict=True)
+
     def pairs(self) -> Iterator[tuple[Task, Registration]]:
-        """Each task with its registration, in the order of the registrations."""
+        """Each task with its registration."""
         return zip(self.tasks, map(self.declared.single, self.indices), strict=True)
 
 
@@ -128,25 +139,61 @@ def resolve(
     new_generations: Callable[[], int],
     take_over: bool = False,
     marks: Mapping[str, Mark] = NO_MARKS,
+    order: StoredOrder | None = None,
+    preserved: Preserved | None = None,
 ) -> Steps[Resolution]:
     """Compare declared and stored tasks by name, cron text and delay (SPEC 5.1).
 
     New tasks of one expression get neighbouring generations: they fall due together, and their rows then lie together
     on disk. With `take_over`, preserved tasks get the callbacks of their registrations at once: tasks that were just
     loaded have none yet, and going through a million of them a second time takes too long. `marks` are those of earlier
-    declarations: what one of them has served is not served again.
+    declarations: what one of them has served is not served again. `preserved` are tasks whose registrations `order` has
+    found, `stored` are all others.
     """
-    result = Resolution(now, Preserved(declared))
+    result = Resolution(now, Preserved(declared) if preserved is None else preserved)
     minute = minute_of(now, zone)
-    arrivals = _Arrivals(now, minute)
-    latest: dict[str, Minute | None] = {}
+    arrivals = _Arrivals(now, minute, marks)
+    if result.preserved.count < declared.count or stored:
+        latest: dict[str, Minute | None] = {}
+        yield from _compare(
+            result,
+            order,
+            stored,
+            arrivals,
+            lambda task: what_is_dropped(task, minute, zone, latest),
+            new_generations,
+            take_over=take_over,
+        )
+    result.interrupted = [task for _, task in sorted(result.preserved.interrupted, key=itemgetter(0))]
+    result.marks = yield from _marks(result)
+    return result
+
+
+def _compare(
+    result: Resolution,
+    order: StoredOrder | None,
+    stored: Mapping[str, Task],
+    arrivals: "_Arrivals",
+    dropped: Callable[[Task], tuple[str, ...]],
+    new_generations: Callable[[], int],
+    *,
+    take_over: bool,
+) -> Steps[None]:
+    """Look up each registration that was not found among the stored tasks."""
+    preserved = result.preserved
+    declared, known_before = preserved.declared, preserved.count
     by_expression: dict[str, list[Task]] = {}
-    find, find_mark = stored.get, marks.get
-    preserve, preserve_index = result.preserved.tasks.append, result.preserved.indices.append
+    find, find_mark = stored.get, arrivals.marks.get
+    preserve, preserve_index = preserved.tasks.append, preserved.indices.append
+    found = bytes(declared.count) if order is None else (yield from order.flags())
     columns = zip(
-        declared.names, declared.expressions, declared.delays, declared.callbacks, declared.runs_on, strict=True
+        found, declared.names, declared.expressions, declared.delays, declared.callbacks, declared.runs_on, strict=True
     )
-    for index, (name, expression, delay, callback, runs_on) in enumerate(columns):
+    for index, (is_found, name, expression, delay, callback, runs_on) in enumerate(columns):
+        if index % STEP_TASKS == 0:
+            yield
+        if is_found:
+            continue
         old = find(name)
         if old is None:
             mark = find_mark(name)
@@ -160,14 +207,12 @@ def resolve(
                 # The name, too: the loaded one is a second copy of the caller's.
                 old.name, old.callback, old.runs_on = name, callback, runs_on
             if type(old.state) is Interrupted:
-                result.interrupted.append(old)
+                preserved.interrupted.append((index, old))
         else:
             state = arrivals.state(served_by_starts(old.state))
             task = Task(0, name, expression, delay, state, callback, runs_on)
             by_expression.setdefault(expression.text, []).append(task)
-            result.overridden.append(Override(old, old.state, task, what_is_dropped(old, minute, zone, latest)))
-        if index % STEP_TASKS == 0:
-            yield
+            result.overridden.append(Override(old, old.state, task, dropped(old)))
     for tasks in by_expression.values():
         for first in range(0, len(tasks), STEP_TASKS):
             some = tasks[first : first + STEP_TASKS]
@@ -175,18 +220,17 @@ def resolve(
                 task.generation = new_generations()
             result.added += [task for task in some if task.name not in stored]  # the others override
             yield
-    if result.preserved.count + len(result.overridden) < len(stored):
-        result.orphaned = yield from _orphans(result, stored, lambda task: what_is_dropped(task, minute, zone, latest))
-    result.marks = yield from _marks(result)
-    return result
+    if preserved.count - known_before + len(result.overridden) < len(stored):
+        result.orphaned = yield from _orphans(declared, stored, dropped)
 
 
 class _Arrivals:
     """The states of tasks that are new or override; those that follow the same mark share one."""
 
-    def __init__(self, now: Instant, minute: Minute) -> None:
+    def __init__(self, now: Instant, minute: Minute, marks: Mapping[str, Mark]) -> None:
         self._now = now
         self._minute = minute
+        self.marks = marks
         self._states: dict[Minute | None, AwaitingRun] = {}
         self.fresh = self.state(None)
 
@@ -241,26 +285,22 @@ def lowered_marks(marks: Mapping[str, Mark], now: Instant, minute: Minute) -> Ma
 
 
 def _orphans(
-    result: Resolution, stored: Mapping[str, Task], dropped: Callable[[Task], tuple[str, ...]]
+    declared: Registrations, stored: Mapping[str, Task], dropped: Callable[[Task], tuple[str, ...]]
 ) -> Steps[list[Orphan]]:
     orphans: list[Orphan] = []
-    names = {task.name for task in result.preserved.tasks}
-    yield
-    names.update(each.old.name for each in result.overridden)
     for index, (name, old) in enumerate(stored.items()):
-        if name not in names:
+        if name not in declared.known:
             orphans.append(Orphan(old, getattr(old.state, "last_attempt_at", None), dropped(old)))
         if index % STEP_TASKS == 0:
             yield
     return orphans
 
 
-def in_force(resolution: Resolution, stored: Mapping[str, Task], scheduler_key: int) -> Iterator[Task]:
-    """All tasks in force after a first initialize(); stored ones in the order of the store if all are preserved."""
-    if resolution.preserved.count == len(stored):
-        yield from stored.values()
-    else:
-        yield from resolution.preserved.tasks
+def in_force(resolution: Resolution, stored: Iterable[Task], scheduler_key: int) -> Iterator[Task]:
+    """All tasks in force after a first initialize(): of all that were stored, those that are kept, in their order."""
+    gone = {each.task for each in resolution.orphaned}
+    gone.update(each.old for each in resolution.overridden)
+    yield from (task for task in stored if task not in gone) if gone else stored
     for arrived in (resolution.added, [each.new for each in resolution.overridden]):
         for task in arrived:
             task.written_by = scheduler_key

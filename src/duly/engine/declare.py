@@ -13,20 +13,23 @@ A first call opens the store and makes an engine, a later one changes the engine
 """
 
 import contextlib
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from dataclasses import replace
+from array import array
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import tzinfo
-from itertools import count
+from itertools import count, islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from duly.clock import Clock
 from duly.core.agenda import Agenda
 from duly.core.moments import MICROSECONDS, Instant, minute_of, zone_name
-from duly.core.record import EqualRows, read_equal
+from duly.core.names import Names
+from duly.core.record import EqualRows, EqualTasks, read_equal, read_found
 from duly.core.registration import Registration, Registrations, RunsOn, read_registrations, snapshot
 from duly.core.resolution import (
     NO_MARKS,
     Mark,
+    Preserved,
     Resolution,
     counts,
     difference,
@@ -37,6 +40,7 @@ from duly.core.resolution import (
     resolve,
 )
 from duly.core.steps import STEP_TASKS, Steps
+from duly.core.stored_order import StoredOrder
 from duly.core.task import AwaitingRun, Correction, Running, Task, TaskState, corrected, interrupt
 from duly.core.zones import is_zone
 from duly.engine import announce
@@ -45,7 +49,13 @@ from duly.engine.engine import Engine
 from duly.engine.pacing import paced
 from duly.engine.setup import Setup
 from duly.engine.trace import Trace, declaration_rows, registers_of
-from duly.errors import ScheduleTaskError, StoreError, TaskListMismatchError
+from duly.errors import (
+    ScheduleTaskError,
+    StoreError,
+    TaskInvalidValueError,
+    TaskListMismatchError,
+    TaskTryDeserializeError,
+)
 from duly.events import (
     HostZoneChanged,
     SchedulerInitializationCompleted,
@@ -89,7 +99,8 @@ class Initialization:
 
     async def check(self) -> None:
         """Check the argument, registration by registration; the first failure is raised (SPEC 1.4)."""
-        self._declared = await checked(self._clock, self._argument)
+        argument, self._argument = self._argument, ()  # a million tuples less to visit for the garbage collector
+        self._declared = await checked(self._clock, argument)
 
     async def take_effect(self, engine: Engine | None, identifier: str) -> Effect:
         """Make the declared tasks the ones that run; nothing has changed if this raises."""
@@ -134,20 +145,22 @@ class Initialization:
 
     # --- steps that first and later calls share ----------------------------------------------------------------------
 
-    async def _resolve(self, ground: "OpenedStore | HeldEngine", loaded: dict[str, Task], now: Instant) -> Resolution:
+    async def _resolve(self, ground: "OpenedStore | HeldEngine", loaded: "Existing", now: Instant) -> Resolution:
         resolution = await paced(
             self._clock,
             resolve(
                 self._declared,
-                loaded,
+                loaded.others,
                 now=now,
                 zone=ground.zone,
                 new_generations=ground.generations.__next__,
                 take_over=ground.first,
                 marks=ground.marks,
+                order=loaded.order,
+                preserved=loaded.preserved,
             ),
         )
-        if self._setup.options.on_mismatch == "refuse" and loaded and resolution.changes_tasks:
+        if self._setup.options.on_mismatch == "refuse" and loaded.count and resolution.changes_tasks:
             raise TaskListMismatchError(**difference(resolution))
         return resolution
 
@@ -190,6 +203,34 @@ async def _has_replaced(store: Store, number: int) -> bool:
     with contextlib.suppress(StoreError):
         return await store.has_replaced(number)
     return False
+
+
+@dataclass(frozen=True, slots=True)
+class Existing:
+    """The tasks that were there before, in the order of the store; without callbacks if they were just loaded."""
+
+    others: dict[str, Task]
+    """Tasks that are still to be compared with what is declared, by name."""
+
+    preserved: Preserved | None = None
+    """Tasks that are known to be declared as they are stored."""
+
+    order: StoredOrder | None = None
+    """The order in which the registrations of preserved tasks were found."""
+
+    preserved_count: int = 0
+    """How many tasks these were; resolving adds to them."""
+
+    @property
+    def count(self) -> int:
+        """How many tasks there were."""
+        return self.preserved_count + len(self.others)
+
+    def tasks(self) -> Iterator[Task]:
+        """All tasks."""
+        if self.preserved is not None:
+            yield from islice(self.preserved.tasks, self.preserved_count)
+        yield from self.others.values()
 
 
 # --- a first call ----------------------------------------------------------------------------------------------------
@@ -236,19 +277,18 @@ class OpenedStore:
             await store.close()
             raise
 
-    async def load(self, now: Instant) -> dict[str, Task]:
+    async def load(self, now: Instant) -> Existing:
         """Make tasks of the stored rows, and begin a trace of them if one is wanted."""
-        options = self._setup.options
-        steps = _load(
-            self._persisted.records, self._persisted.marks, now, self.zone, restart=options.restarts_interrupted
-        )
-        loaded = await paced(self._setup.clock, steps)
-        if loaded.too_far_ahead:
+        options, clock = self._setup.options, self._setup.clock
+        loading = Loading(self._declared, self._persisted.marks, now, self.zone, restart=options.restarts_interrupted)
+        loaded = await paced(clock, loading.load(self._persisted.records))
+        if loading.too_far_ahead:
             self._correction = Correction(now, minute_of(now, self.zone))
         if options.observed:
-            self._registers = registers_of(loaded.tasks, self.marks, loaded.runs, self._declared, self.zone)
+            tasks = await paced(clock, _by_name(loaded.tasks()))
+            self._registers = registers_of(tasks, self.marks, loading.runs, self._declared, self.zone)
             self.trace = Trace(self._setup, self._registers)
-        return loaded.tasks
+        return loaded
 
     def boot_rows(self) -> list[TraceRow]:
         """A process has opened the store."""
@@ -267,12 +307,12 @@ class OpenedStore:
         """The number of the first write."""
         return self._persisted.next_number
 
-    async def put_in_force(self, resolution: Resolution, loaded: dict[str, Task]) -> Engine:
+    async def put_in_force(self, resolution: Resolution, loaded: Existing) -> Engine:
         """Make an engine for the declared tasks."""
         setup, persisted, now = self._setup, self._persisted, self._now
         agenda = Agenda(self.zone, persisted.scheduler_key)
         agenda.marks = {**self.marks, **resolution.marks}
-        await paced(setup.clock, agenda.enter(in_force(resolution, loaded, persisted.scheduler_key), now))
+        await paced(setup.clock, agenda.enter(in_force(resolution, loaded.tasks(), persisted.scheduler_key), now))
         after = persisted._replace(
             records=(),
             identifiers={**persisted.identifiers, persisted.scheduler_key: self._identifier},
@@ -284,43 +324,108 @@ class OpenedStore:
         return engine
 
 
-class _Loaded(NamedTuple):
-    """What the store held, as tasks without callbacks."""
+class Loading:
+    """Makes tasks of stored rows, and resolves at once those whose registrations it finds in their order."""
 
-    tasks: dict[str, Task]
-    runs: dict[str, int]  # numbers of the runs that a crash interrupted, by task name
-    too_far_ahead: bool  # a state was corrected, because the clock was set back since it was stored
+    def __init__(
+        self, declared: Registrations, marks: Mapping[str, Mark], now: Instant, zone: tzinfo, *, restart: bool
+    ) -> None:
+        self.runs: dict[str, int] = {}
+        """Numbers of the runs that a crash interrupted, by task name."""
+        self.too_far_ahead = False
+        """Whether a state was corrected, because the clock was set back since it was stored."""
+        self._declared = declared
+        self._marks = marks
+        self._now = now
+        self._minute = minute_of(now, zone)
+        self._restart = restart
 
+    def load(self, records: Sequence[EqualRows]) -> Steps[Existing]:
+        """The tasks of all records; raises the error of the first bad one (SPEC 5.5)."""
+        try:
+            return (yield from self._load(records))
+        except TaskTryDeserializeError:
+            # An earlier row may be as bad: names that are found in their order are not compared with each other.
+            for _ in read_equal(records):
+                yield
+            raise
 
-def _load(
-    records: Sequence[EqualRows], marks: Mapping[str, Mark], now: Instant, zone: tzinfo, *, restart: bool
-) -> Steps[_Loaded]:
-    minute = minute_of(now, zone)
-    stored: dict[str, Task] = {}
-    runs: dict[str, int] = {}
-    too_far_ahead = False
-    for generations, names, expression, delay, state, run, written_by in read_equal(records):
+    def _load(self, records: Sequence[EqualRows]) -> Steps[Existing]:
+        if not records:
+            return Existing({})
+        preserved = Preserved(self._declared)
+        others: dict[str, Task] = {}
+        order = yield from StoredOrder.of(self._declared)
+        for stored, found in read_found(records, order.find):
+            state = self._present(stored)
+            for first in range(0, len(stored.names), STEP_TASKS):
+                some = slice(first, first + STEP_TASKS)
+                if found is None:
+                    tasks = self._undeclared_tasks(stored, state, some)
+                    others.update(zip(stored.names[some], tasks, strict=True))
+                else:
+                    tasks = self._declared_tasks(stored, state, some, found[some])
+                    preserved.extend(tasks, found[some], state)
+                if self._marks:
+                    self._remember_marks(tasks, state)
+                yield
+        yield from self._check_names(others, order)
+        return Existing(others, preserved, order, preserved.count)
+
+    def _present(self, stored: EqualTasks) -> TaskState:
+        """The state of stored tasks, now that the process that wrote it is gone."""
+        state = stored.state
         if isinstance(state, Running):
             # The process that ran it is gone: this scheduler alone holds the store.
-            state = interrupt(state, now, delay, restart=restart)
-        right = corrected(state, now, minute, delay)
-        too_far_ahead |= right is not state
-        if run is not None:
-            runs.update(dict.fromkeys(names, run))
-        for begin in range(0, len(names), STEP_TASKS):
-            some = names[begin : begin + STEP_TASKS]
-            tasks = [
-                Task(generation, name, expression, delay, right, _undeclared, RunsOn.LOOP, written_by)
-                for generation, name in zip(generations[begin : begin + STEP_TASKS], some, strict=True)
-            ]
-            stored.update(zip(some, tasks, strict=True))
-            if marks and isinstance(state, AwaitingRun) and state.last_attempt_at is None:
-                for task in tasks:
-                    if (mark := marks.get(task.name)) is not None:
-                        task.state = _recent(corrected(remembered(state, mark), now, minute, delay), now)
-                        too_far_ahead |= task.state.served_through != state.served_through
-            yield
-    return _Loaded(stored, runs, too_far_ahead)
+            state = interrupt(state, self._now, stored.delay, restart=self._restart)
+        right = corrected(state, self._now, self._minute, stored.delay)
+        self.too_far_ahead |= right is not state
+        if stored.run is not None:
+            self.runs.update(dict.fromkeys(stored.names, stored.run))
+        return right
+
+    def _undeclared_tasks(self, stored: EqualTasks, state: TaskState, some: slice) -> list[Task]:
+        """Tasks that wait for their registrations."""
+        _, _, expression, delay, _, _, written_by = stored
+        return [
+            Task(generation, name, expression, delay, state, _undeclared, RunsOn.LOOP, written_by)
+            for generation, name in zip(stored.generations[some], stored.names[some], strict=True)
+        ]
+
+    def _declared_tasks(self, stored: EqualTasks, state: TaskState, some: slice, indices: "array[int]") -> list[Task]:
+        """Tasks with their registrations, whose indices these are."""
+        _, _, expression, delay, _, _, written_by = stored
+        # The name of the registration: the stored one is a second copy.
+        names, callbacks, runs_on = self._declared.names, self._declared.callbacks, self._declared.runs_on
+        return [
+            Task(generation, names[index], expression, delay, state, callbacks[index], runs_on[index], written_by)
+            for generation, index in zip(stored.generations[some], indices, strict=True)
+        ]
+
+    def _remember_marks(self, tasks: Iterable[Task], state: TaskState) -> None:
+        """Tasks that never started remember what earlier declarations of their names have served."""
+        if not isinstance(state, AwaitingRun) or state.last_attempt_at is not None:
+            return
+        for task in tasks:
+            if (mark := self._marks.get(task.name)) is not None:
+                now = self._now
+                task.state = _recent(corrected(remembered(state, mark), now, self._minute, task.delay), now)
+                self.too_far_ahead |= task.state.served_through != state.served_through
+
+    def _check_names(self, others: Mapping[str, Task], order: StoredOrder) -> Steps[None]:
+        """Check that no name is stored twice: found in its order, and elsewhere again."""
+        if not others:
+            return
+        remaining = Names()
+        for indices in order.remaining():
+            for first in range(0, len(indices), STEP_TASKS):
+                remaining.add_new([self._declared.names[index] for index in indices[first : first + STEP_TASKS]])
+                yield
+        for index, name in enumerate(others):
+            if name in self._declared.known and name not in remaining:
+                raise TaskInvalidValueError("name", name, "appears twice", task=name)
+            if index % STEP_TASKS == 0:
+                yield
 
 
 def _recent(state: TaskState, now: Instant) -> TaskState:
@@ -372,9 +477,9 @@ class HeldEngine:
             name, expression = self._declared.names[0], self._declared.expressions[0]
             raise ScheduleTaskError(name, expression.text, cause) from cause
 
-    async def load(self, now: Instant) -> dict[str, Task]:
+    async def load(self, now: Instant) -> Existing:
         """The tasks of the agenda."""
-        return await paced(self._setup.clock, _by_name(self._engine.agenda.tasks()))
+        return Existing(await paced(self._setup.clock, _by_name(self._engine.agenda.tasks())))
 
     def boot_rows(self) -> list[TraceRow]:
         """The process has been there before."""
@@ -395,7 +500,7 @@ class HeldEngine:
         """The number after the last write."""
         return self._engine.journal.next_number()
 
-    async def put_in_force(self, resolution: Resolution, loaded: dict[str, Task]) -> Engine:
+    async def put_in_force(self, resolution: Resolution, loaded: Existing) -> Engine:
         """Change the agenda of the running engine, and wake the loop."""
         self._calls.took_effect(self.call)
         engine, clock, now = self._engine, self._setup.clock, resolution.now
@@ -407,7 +512,7 @@ class HeldEngine:
         engine.replaced.adopt(arrived)
         agenda.marks = recent_marks({**self.marks, **resolution.marks}, now)
         for name in self.marks.keys() - agenda.marks.keys():
-            if (task := loaded.get(name)) is not None:
+            if (task := loaded.others.get(name)) is not None:
                 task.state = _recent(task.state, now)
         await paced(clock, agenda.leave(gone), steps_between_clock_reads=STEP_TASKS)
         await paced(clock, agenda.enter(arrived, now))
