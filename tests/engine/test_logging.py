@@ -20,8 +20,10 @@ from hypothesis import strategies as st
 import duly
 from duly import events
 from duly.clock import SystemClock
+from duly.engine import outbox as delivery
 from duly.events import Event, TaskRunCompleted, TaskRunFailed, TaskRunStarted
 from duly.testing import SimulatedHost
+from duly.text import plain
 from tests.engine.helpers import EVERY_MINUTE, Registration, fail, registration, works
 
 TEN = "2024-05-01T10:00"
@@ -111,6 +113,60 @@ class JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         members = {key: value for key, value in vars(record).items() if key not in self.OWN}
         return json.dumps({"level": record.levelname, "message": record.getMessage(), **members})
+
+
+@pytest.mark.parametrize("level", [logging.DEBUG, logging.WARNING])
+async def test_records_are_those_that_a_logger_makes_itself(
+    monkeypatch: pytest.MonkeyPatch, logger: logging.Logger, level: int
+) -> None:
+    """A record made directly has all that `Logger.log()` puts into one, on which a class of the application relies."""
+
+    class OwnLogger(logging.Logger):
+        calls = 0
+
+        def log(self, *arguments: Any, **named: Any) -> None:
+            self.calls += 1
+            super().log(*arguments, stacklevel=2, **named)
+
+    own = OwnLogger("duly", level)
+    logger.setLevel(level)
+    heard: list[list[dict[str, Any]]] = []
+    for each in (logger, own):
+        monkeypatch.setattr(delivery, "_logger", each)
+        ear = Ear()
+        each.addHandler(ear)
+        each.addFilter(lambda record: record.__dict__["event"] != "PollStarted")
+        async with SimulatedHost(TEN, "UTC") as host:
+            scheduler = host.scheduler()
+            await scheduler.initialize([registration("good"), registration("bad", callback=fail)])
+            await host.advance(minutes=2)
+            await scheduler.stop()
+        # A formatter of the test runner leaves its results in a record.
+        heard.append(
+            [
+                {key: vars(record)[key] for key in vars(record) if key not in ("message", "exc_text")}
+                for record in ear.records
+            ]
+        )
+    assert own.calls >= len(heard[1]) > 0
+    assert {record["event"] for record in heard[0]} >= {"TaskRunFailed"}
+    for one, other in zip(*heard, strict=True):
+        assert one.keys() == other.keys()
+        for key in one.keys() - {"created", "msecs", "relativeCreated", "lineno", "exc_info", "fields", "args"}:
+            assert one[key] == other[key]
+        assert one["fields"].keys() == other["fields"].keys()
+        if other["exc_info"] is None:
+            assert one["exc_info"] is None
+        else:
+            kind, error, trace = one["exc_info"]
+            assert kind is other["exc_info"][0]
+            assert trace is error.__traceback__
+
+
+@pytest.mark.parametrize("value", [0, -1, 1.5, float("inf"), True, None])
+def test_numbers_in_log_text_are_what_their_text_is(value: object) -> None:
+    """They take a shorter way, and none of them can hold anything that would have to be escaped."""
+    assert delivery.readable("Event", {"field": value}) == f"Event field={plain(value)}"
 
 
 async def test_a_json_formatter_sees_the_fields(logger: logging.Logger) -> None:

@@ -56,30 +56,39 @@ def starts(outbox: Outbox, granted: Starts, agenda: Agenda, active_since: Instan
     wanted = outbox.wants(TaskRunStarted)
     if not wanted and all(_lateness(block.grounds, active_since) <= threshold for block in granted.blocks):
         return
-    in_time: Grounds | None = None  # tasks of one situation share their grounds: one comparison for all of them
+    times: _Times | None = None
     for start in granted.singles():
-        if wanted:
-            _start(outbox, start, zone)
         grounds = start.grounds
-        if grounds is in_time:
-            continue
-        lateness = _lateness(grounds, active_since)
-        if lateness <= threshold:
-            in_time = grounds
-        else:
-            due_time, actual_time = as_datetime(grounds.owed_since, zone), as_datetime(grounds.at, zone)
-            outbox.emit(TaskStartDelayed(start.task.name, due_time, actual_time, lateness // 1000, threshold // 1000))
+        if times is None or times.grounds is not grounds:
+            times = _Times(grounds, zone, _lateness(grounds, active_since))
+        if wanted:
+            _start(outbox, start, times)
+        if times.lateness > threshold:
+            late_ms = times.lateness // 1000
+            outbox.emit(TaskStartDelayed(start.task.name, times.owed_since, times.at, late_ms, threshold // 1000))
 
 
-def _start(outbox: Outbox, start: Start, zone: tzinfo) -> None:
+class _Times:
+    """The times of starts that share their grounds; a datetime takes longer to make than an event of it."""
+
+    __slots__ = ("at", "grounds", "lateness", "owed_since", "scheduled")
+
+    def __init__(self, grounds: Grounds, zone: tzinfo, lateness: int) -> None:
+        self.grounds = grounds
+        self.scheduled = as_datetime(grounds.scheduled, zone)
+        self.owed_since = as_datetime(grounds.owed_since, zone)
+        self.at = as_datetime(grounds.at, zone)
+        self.lateness = lateness  # in microseconds
+
+
+def _start(outbox: Outbox, start: Start, times: _Times) -> None:
     name, grounds = start.task.name, start.grounds
     is_retry = grounds.cause is Cause.RETRY
     if grounds.preempts_retry:
         outbox.emit(TaskRetryPreempted(name, "a due minute took the retry's place"))
     if is_retry:
         outbox.emit(TaskRetryStarted(name, grounds.retry_count))
-    scheduled, actual = as_datetime(grounds.scheduled, zone), as_datetime(grounds.at, zone)
-    outbox.emit(TaskRunStarted(name, scheduled, actual, grounds.cause.value, start.run, is_retry or None))
+    outbox.emit(TaskRunStarted(name, times.scheduled, times.at, grounds.cause.value, start.run, is_retry or None))
 
 
 def _lateness(grounds: Grounds, active_since: Instant) -> int:

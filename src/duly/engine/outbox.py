@@ -19,6 +19,8 @@ DELIVERY_SECONDS_MAX: Final = 0.010
 
 _logger: Final = logging.getLogger("duly")
 
+_NUMBERS: Final = frozenset({int, float, bool, type(None)})  # types whose text is always printable
+
 
 class Outbox:
     """Where a scheduler's events go."""
@@ -119,14 +121,20 @@ class Outbox:
 def _log(event: Event) -> None:
     fields = event.fields
     exception = event.exception if isinstance(event, TaskRunFailed) else None
+    text = readable(event.name, fields)
     # LogRecord has owned an attribute `taskName` since 3.12, so the fields travel nested.
-    _logger.log(
-        event.level,
-        "%s",
-        readable(event.name, fields),
-        extra={"event": event.name, "fields": fields},
-        exc_info=exception,
+    extra = {"event": event.name, "fields": fields}
+    if type(_logger) is not logging.Logger:  # a class of the application's own, which may change what log() does
+        _logger.log(event.level, "%s", text, extra=extra, exc_info=exception)
+        return
+    # What Logger.log() does, except that it searches the stack for its caller, which is known: in two thirds of the
+    # time. Whether the level is enabled was asked before.
+    info = None if exception is None else (type(exception), exception, exception.__traceback__)
+    here = _log.__code__
+    record = _logger.makeRecord(
+        _logger.name, event.level, here.co_filename, here.co_firstlineno, "%s", (text,), info, here.co_name, extra
     )
+    _logger.handle(record)
 
 
 def readable(name: str, fields: Mapping[str, Any]) -> str:
@@ -136,6 +144,8 @@ def readable(name: str, fields: Mapping[str, Any]) -> str:
 
 def _field(value: object) -> str:
     """A value of a field, in quotes where it could be taken for more than one."""
+    if type(value) in _NUMBERS:
+        return str(value)
     if not isinstance(value, str):
         return plain(repr(value) if isinstance(value, Mapping | tuple | list) else value)
     if value and value.isprintable() and not (" " in value or '"' in value):
