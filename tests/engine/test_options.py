@@ -13,6 +13,7 @@ import pytest
 
 import duly
 from duly.clock import SystemClock
+from duly.engine.options import Options
 from duly.events import Event
 from duly.stores import SqliteStore
 from duly.stores.sqlite.lock import read_holder
@@ -328,3 +329,10 @@ def test_on_windows_everything_else_can_be_imported() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert done.stderr == ""
     assert done.stdout.splitlines() == ["(3,)", "duly does not run on Windows"]
+
+
+def test_nothing_is_traced_or_monitored_unless_it_is_asked_for() -> None:
+    """Each costs something for every start and end."""
+    assert not Options().observed
+    assert Options(trace=True).observed
+    assert Options(monitor=True).observed

@@ -350,3 +350,17 @@ async def test_a_violation_is_reported_once_however_many_follow() -> None:
     told = [(event.property, event.position) for event in host.events if isinstance(event, PropertyViolated)]
     assert len(told) == len(set(told))
     assert {position for _, position in told} == {5, 6}
+
+
+@pytest.mark.parametrize(("most", "taken"), [(9, True), (8, False)])
+async def test_a_text_of_the_most_characters_is_taken(monkeypatch: pytest.MonkeyPatch, most: int, taken: bool) -> None:
+    """docs/formal.md: readers refuse a longer one, and not this one."""
+    monkeypatch.setattr("duly.engine.trace.CRON_CHARACTERS_MAX", most)
+    assert len(HOURLY) == 9
+    async with SimulatedHost("2024-05-01T12:30", "UTC") as host:
+        scheduler = host.scheduler(monitor=True)
+        if taken:
+            await scheduler.initialize([("a", HOURLY, quick, DELAY)])
+        else:
+            with pytest.raises(duly.DulyError, match="at most 8 characters"):
+                await scheduler.initialize([("a", HOURLY, quick, DELAY)])

@@ -143,3 +143,23 @@ async def test_a_mark_that_duly_did_not_write_is_damage(store: Path, mark: str) 
     change(store, f"INSERT INTO marks VALUES {mark}")
     with pytest.raises(StoreCorruptedError, match="has a mark without a valid name or minute"):
         await SqliteStore(store, worker=Inline()).open("second", AT_NOON)
+
+
+@pytest.mark.parametrize("used", [False, True], ids=["by nobody", "by another"])
+async def test_a_lock_that_was_lost_matters_only_if_another_scheduler_has_used_the_store(
+    store: Path, used: bool
+) -> None:
+    """SPEC 5.7: its file was removed; it is made again, and what another one wrote meanwhile is not overwritten."""
+    async with living(SqliteStore(store, worker=Inline())) as life:
+        await life.declare(added=[task(1, "first")])
+        os.unlink(f"{store}.lock")
+        if used:
+            change(store, "UPDATE meta SET value = 'Asia/Tokyo' WHERE key = 'zone'")
+            for _ in range(2):
+                with pytest.raises(StoreError, match="Another scheduler used"):
+                    await life.declare(added=[task(2, "second")])
+            assert not read_holder(str(store)).alive
+        else:
+            await life.declare(added=[task(2, "second")])
+            assert read_holder(str(store)).alive
+    assert set(stored_tasks(store)) == ({"first"} if used else {"first", "second"})
