@@ -247,6 +247,10 @@ def test_a_survivor_is_judged_again_by_tests_that_are_new_or_edited_only(tmp_pat
     assert KeptVerdicts(file).left(mutant, [one, other]) == [one]
     KeptVerdicts(file).keep(mutant, [one], Outcome(Verdict.KILLED, one))
     assert KeptVerdicts(file).of(mutant, [one, other]) == Outcome(Verdict.KILLED, one)
+    KeptVerdicts(file).keep(mutant, [other], survived)
+    assert KeptVerdicts(file).of(mutant, [other]) == Outcome(Verdict.KILLED, one)
+    KeptVerdicts(file).keep(mutant, [one], survived)  # what it calls was edited
+    assert KeptVerdicts(file).of(mutant, [other]) == survived
     forgetful = KeptVerdicts(file)
     forgetful.forget([mutant])
     assert forgetful.of(mutant) is None

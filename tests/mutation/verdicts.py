@@ -31,7 +31,10 @@ class _Kept(NamedTuple):
 
 
 class KeptVerdicts:
-    """The verdicts of earlier runs on this machine: one line each, and of one mutant the last one counts."""
+    """The verdicts of earlier runs on this machine, one line each.
+
+    Of one mutant the last one counts; one that survived only if the test that killed it before was asked again.
+    """
 
     def __init__(self, file: Path = FILE) -> None:
         self._file = file
@@ -40,8 +43,12 @@ class KeptVerdicts:
         self._functions: dict[str, dict[str, str]] = {}
         for line in file.read_text().splitlines() if file.exists() else ():
             row = json.loads(line)
-            outcome = Outcome(Verdict(row["verdict"]), row["test"])
-            self._kept[row["mutant"]] = _Kept(outcome, row["digest"], frozenset(row["passed"]))
+            found = _Kept(Outcome(Verdict(row["verdict"]), row["test"]), row["digest"], frozenset(row["passed"]))
+            before = self._kept.get(row["mutant"])
+            is_killed = before is not None and self._is_killed(before) and before.digest not in found.passed
+            if before is not None and is_killed and found.outcome.test is None:
+                found = before  # by a test that the later run did not ask
+            self._kept[row["mutant"]] = found
 
     def of(self, mutant: Mutant, tests: Sequence[str] | None = None) -> Outcome | None:
         """The verdict on a mutant that still holds; `tests` would judge it now, None if that is not known."""
@@ -49,8 +56,12 @@ class KeptVerdicts:
         if kept is None:
             return None
         if kept.outcome.test is not None:
-            return kept.outcome if kept.digest == self._digest(kept.outcome.test) else None
+            return kept.outcome if self._is_killed(kept) else None
         return kept.outcome if not tests or not self.left(mutant, tests) else None
+
+    def _is_killed(self, kept: _Kept) -> bool:
+        """Whether a test killed it, and has not been edited since."""
+        return kept.outcome.test is not None and kept.digest == self._digest(kept.outcome.test)
 
     def left(self, mutant: Mutant, tests: Sequence[str]) -> list[str]:
         """Of some tests those that have not let a mutant pass yet, the one that killed it the last time first."""
