@@ -150,6 +150,9 @@ CASES: dict[tuple[str, int], Case] = {
     ("store check", 0): _on_a_server("check", "postgresql://duly@/codes"),
     ("store check", 1): _on_a_server("check", "postgresql://stranger@/codes"),
     ("store check", 4): ("store", "check", NOWHERE),
+    ("mcp", 0): ("mcp", "--store", "state.db"),
+    ("mcp", 3): ("mcp", "--store", "state.db", "broken.py"),
+    ("mcp", 4): ("mcp", "--store", "damaged.db"),
 }
 """By command and code: arguments that lead there, or a function that does it and returns the code."""
 

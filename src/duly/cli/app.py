@@ -6,6 +6,7 @@ Completion of commands, options, values, tasks and zones, for bash (zsh and fish
 """
 
 import importlib
+import importlib.util
 import sys
 import traceback
 from collections.abc import Sequence
@@ -32,16 +33,20 @@ COMMANDS: Final[dict[str, str]] = {
     "verify": "duly.cli.commands.verify:verify",
     "import": "duly.cli.commands.import_:import_",
     "store": "duly.cli.commands.store:store",
+    "mcp": "duly.cli.commands.mcp:mcp",
 }
 """The place of each command, in the order of the help; a module is imported when its command is used."""
+
+_NEEDS: Final[dict[str, str]] = {"mcp": "mcp"}
+"""Packages of extras without which a command is not listed; used all the same, it says what to install."""
 
 
 class Commands(click.Group):
     """A group that imports a command when it is asked for."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """All names, in the order of the table."""
-        return list(COMMANDS)
+        """All names of commands that can be used here, in the order of the table."""
+        return [name for name in COMMANDS if name not in _NEEDS or importlib.util.find_spec(_NEEDS[name]) is not None]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command of a name, or None."""
