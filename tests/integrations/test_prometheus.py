@@ -370,6 +370,59 @@ def test_promtool_accepts_the_alerts() -> None:
     assert "7 rules found" in checked.stdout
 
 
+ALERTS = """
+rule_files: [RULES]
+evaluation_interval: 1m
+tests:
+  - interval: 1m
+    input_series:
+      - {series: 'duly_scheduler_up{store="down.db"}', values: "1 0x20"}
+      - {series: 'duly_scheduler_up{store="stuck.db"}', values: "1x20"}
+      - {series: 'duly_tasks{store="stuck.db"}', values: "5x20"}
+      - {series: 'duly_last_poll_timestamp_seconds{store="stuck.db"}', values: "0 60 120x18"}
+      - {series: 'duly_scheduler_up{store="idle.db"}', values: "1x20"}
+      - {series: 'duly_tasks{store="idle.db"}', values: "0x20"}
+      - {series: 'duly_last_poll_timestamp_seconds{store="idle.db"}', values: "0x20"}
+      - {series: 'duly_owed_oldest_seconds{store="late.db"}', values: "0 60 120 180 240 301x15"}
+      - {series: 'duly_tasks_failing{store="bad.db"}', values: "1x80"}
+      - {series: 'duly_store_faults_total{store="full.db",operation="write"}', values: "0x5 1x15"}
+      - {series: 'duly_property_violations_total{store="wrong.db",property="S1"}', values: "0x5 1x15"}
+      - {series: 'duly_task_last_success_timestamp_seconds{store="old.db",task="backup"}', values: "-259200x20"}
+    alert_rule_test:
+      - {eval_time: 2m, alertname: DulySchedulerDown, exp_alerts: []}
+      - {eval_time: 4m, alertname: DulySchedulerDown, exp_alerts: [{exp_labels: {severity: critical, store: down.db}}]}
+      - {eval_time: 5m, alertname: DulyPollTooOld, exp_alerts: []}
+      - {eval_time: 6m, alertname: DulyPollTooOld, exp_alerts: [{exp_labels: {severity: critical, store: stuck.db}}]}
+      - {eval_time: 4m, alertname: DulyOwed, exp_alerts: []}
+      - {eval_time: 5m, alertname: DulyOwed, exp_alerts: [{exp_labels: {severity: warning, store: late.db}}]}
+      - {eval_time: 59m, alertname: DulyFailing, exp_alerts: []}
+      - {eval_time: 61m, alertname: DulyFailing, exp_alerts: [{exp_labels: {severity: warning, store: bad.db}}]}
+      - {eval_time: 5m, alertname: DulyStoreFault, exp_alerts: []}
+      - eval_time: 7m
+        alertname: DulyStoreFault
+        exp_alerts: [{exp_labels: {severity: critical, store: full.db, operation: write}}]
+      - eval_time: 7m
+        alertname: DulyPropertyViolated
+        exp_alerts: [{exp_labels: {severity: critical, store: wrong.db, property: S1}}]
+      - eval_time: 1m
+        alertname: DulyTaskSilent
+        exp_alerts: [{exp_labels: {severity: warning, store: old.db, task: backup}}]
+"""
+
+
+def test_each_alert_fires_when_it_should_and_not_before(tmp_path: Path) -> None:
+    """As Prometheus evaluates them; a scheduler without tasks does not poll, and that is no reason for an alert."""
+    require("promtool", "apt-get install prometheus")
+    rules = (MONITORING / "alerts.yml").read_text()
+    without_texts = re.sub(r"^ +annotations: .*$", "", rules, flags=re.MULTILINE)  # promtool would compare them, too
+    (tmp_path / "rules.yml").write_text(without_texts)
+    (tmp_path / "test.yml").write_text(ALERTS.replace("RULES", "rules.yml"))
+    tested = subprocess.run(
+        ["promtool", "test", "rules", "test.yml"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert tested.returncode == 0, tested.stdout + tested.stderr
+
+
 def test_promtool_accepts_what_is_scraped(store: Path) -> None:
     """The exposition, with all families."""
     require("promtool", "apt-get install prometheus")

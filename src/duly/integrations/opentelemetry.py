@@ -249,43 +249,61 @@ def _qualified(kind: type[BaseException]) -> str:
 
 # --- gauges of a store -----------------------------------------------------------------------------------------------
 
-_observed: "WeakKeyDictionary[Meter, set[str]]" = WeakKeyDictionary()
+_SAMPLE_REST: Final = 20
+"""What was counted is kept for this many times the compute that it took: at most a twentieth of a core."""
+
+
+class _TaskCounts:
+    """Numbers of tasks in one store; the gauges of one export share them."""
+
+    def __init__(self, store: str) -> None:
+        self._store = store
+        self._counted: dict[str, int] = {}
+        self._next_at = float("-inf")
+
+    def get(self, name: str) -> int | None:
+        """A number; None if the store cannot be read: what is not known is not shown."""
+        if time.monotonic() >= self._next_at:
+            begun = time.thread_time()
+            try:
+                self._counted = _reader(self._store).read(_count)
+            except DulyError:
+                self._counted = {}
+            self._next_at = time.monotonic() + max(1.0, _SAMPLE_REST * (time.thread_time() - begun))
+        return self._counted.get(name)
+
+
+def _count(view: View) -> dict[str, int]:
+    examination = Examination(view, tzlocal.get_localzone())
+    counts = examination.counts
+    return {
+        "duly.task.count": counts.total(),
+        "duly.task.owed": counts["owed"] + counts["interrupted"],
+        "duly.task.failing": examination.count_failing(),
+    }
+
+
+_observed: "WeakKeyDictionary[Meter, dict[str, _TaskCounts]]" = WeakKeyDictionary()
 """The stores of each meter: an instrument is made once, and observes all of them."""
 
 
 def _observe(meter: Meter, store: str) -> None:
     if (stores := _observed.get(meter)) is not None:
-        stores.add(store)
+        stores.setdefault(store, _TaskCounts(store))
         return
-    stores = _observed[meter] = {store}
+    stores = _observed[meter] = {store: _TaskCounts(store)}
 
-    def gauge(name: str, description: str, value: Callable[[Examination], int]) -> None:
+    def gauge(name: str, description: str) -> None:
         def observe(_: CallbackOptions) -> Iterable[Observation]:
-            for each in sorted(stores):
-                if (found := _ask(each, value)) is not None:
-                    yield Observation(found, {"duly.store": os.path.basename(each)})
+            for path, counts in sorted(stores.items()):
+                if (found := counts.get(name)) is not None:
+                    yield Observation(found, {"duly.store": os.path.basename(path)})
 
         meter.create_observable_gauge(name, [observe], "{task}", description)
 
-    gauge("duly.task.count", "Tasks in force", lambda found: found.counts.total())
-    gauge("duly.task.owed", "Tasks that are owed a start", _owed)
-    gauge("duly.task.failing", "Tasks whose latest run failed", Examination.count_failing)
-
-
-def _owed(examination: Examination) -> int:
-    return examination.counts["owed"] + examination.counts["interrupted"]
-
-
-def _ask(store: str, value: Callable[[Examination], int]) -> int | None:
-    """A number of tasks; None if the store cannot be read: what is not known is not shown."""
-
-    def question(view: View) -> int:
-        return value(Examination(view, tzlocal.get_localzone()))
-
-    try:
-        return _reader(store).read(question)
-    except DulyError:
-        return None
+    gauge("duly.task.count", "Tasks in force")
+    gauge("duly.task.owed", "Tasks that are owed a start")
+    gauge("duly.task.failing", "Tasks whose latest run failed")
 
 
 def _reader(store: str) -> SqliteReader:

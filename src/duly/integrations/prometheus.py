@@ -41,7 +41,7 @@ from duly.events import (
     TaskStartDelayed,
 )
 from duly.formal import PROPERTIES
-from duly.insight import Examination
+from duly.insight import Examination, TaskStatus
 from duly.stores import RunSelection, SqliteReader, View
 
 __all__ = ["TABLE", "Family", "Metrics", "StoreCollector"]
@@ -378,10 +378,8 @@ class _Samples:
             _Sample(RUNNING, (), counts["running"]),
             _Sample(OLDEST, (), examination.longest_late / 1_000_000),
         ]
-        for name in self._chosen(view):
-            if (task := view.task(name)) is None:
-                continue
-            status = examination.status_of(task)
+        for status in self._chosen(view, examination):
+            name = status.task
             if status.last_success_at is not None:
                 samples.append(_Sample(LAST_SUCCESS, (name,), status.last_success_at / 1_000_000))
             samples.append(_Sample(FAILURES, (name,), status.failures))
@@ -391,18 +389,18 @@ class _Samples:
                     samples.append(_Sample(LAST_DURATION, (name,), max(0, run.ended_at - began) / 1_000_000))
         return samples
 
-    def _chosen(self, view: View) -> Iterator[str]:
-        """The names of tasks that have series of their own."""
+    def _chosen(self, view: View, examination: Examination) -> Iterator[TaskStatus]:
+        """The tasks that have series of their own."""
         if self.wanted is None:
             return
         chosen, after = 0, None
         while chosen < self.per_task_max and (names := view.names(after=after, limit=_NAMES_AT_ONCE)):
             after = names[-1]
-            for name in names:
-                # `names` has those of history as well; they are no longer in force.
-                if chosen < self.per_task_max and self.wanted(name) and view.task(name) is not None:
+            for name in filter(self.wanted, names):
+                # `names` has those of history as well, which may no longer be in force.
+                if chosen < self.per_task_max and (task := view.task(name)) is not None:
                     chosen += 1
-                    yield name
+                    yield examination.status_of(task)
 
 
 def _holder_samples(view: View) -> Sequence[_Sample]:
