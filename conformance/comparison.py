@@ -48,6 +48,13 @@ def compare(group: Group, vector: Vector, answer: Answer) -> Outcome:
     """Compare an answer with what a vector expects."""
     if "notApplicable" in answer:
         return Outcome(False, None, str(answer["notApplicable"]))
+    try:
+        return _compared(group, vector, answer)
+    except (ValueError, OverflowError) as fault:  # a text that is no instant
+        return _deviates("no-answer", fault)
+
+
+def _compared(group: Group, vector: Vector, answer: Answer) -> Outcome:
     match group:
         case Group.CRON_PARSE:
             return _parsed(vector, answer)
@@ -122,9 +129,10 @@ class _Clock(NamedTuple):
     zone: ZoneInfo
     change: tuple[datetime, datetime] | None  # the last second before it, and the first after it, as the clock shows
 
-    def is_shown(self, moment: datetime) -> bool:
-        """Whether the zone's clock shows this local time at this instant."""
-        return moment.utcoffset() == offset_at(self.zone, moment)
+    def is_shown(self, text: str) -> bool:
+        """Whether the zone's clock shows this local time at this instant; `Z` makes no claim about a local time."""
+        moment = datetime.fromisoformat(text)
+        return text.endswith("Z") or moment.utcoffset() == offset_at(self.zone, moment)
 
     def kind_of_extra(self, instant: datetime, all_of_them: set[datetime]) -> str:
         """What an occurrence is that should not be there."""
@@ -151,8 +159,8 @@ def _round_a_change(vector: Vector, answer: Answer) -> Outcome:
         return AGREES
     change = tuple(map(datetime.fromisoformat, vector["change"])) if "change" in vector else None
     clock = _Clock(read(vector["expression"]), ZoneInfo(vector["zone"]), change)  # type: ignore[arg-type]
-    kinds = {"nonexistent-time" for text in texts if not clock.is_shown(datetime.fromisoformat(text))}
     found, expected = list(map(instant_of, texts)), list(map(instant_of, vector["next"]))
+    kinds = {"nonexistent-time" for text in texts if not clock.is_shown(text)}
     line = [instant_of(vector["from"]), *found]
     if any(later <= earlier for earlier, later in pairwise(line)):
         kinds.add("not-increasing")

@@ -122,7 +122,9 @@ KINDS: Final[dict[str, Kind]] = {
         "ours: the first ([2.3](specification.md#23))",
     ),
     # all of them
-    "no-answer": Kind("raises, or finds fewer occurrences than asked for", Class.DEFECT, "they exist"),
+    "no-answer": Kind(
+        "raises, finds fewer occurrences than asked for, or none that is an instant", Class.DEFECT, "they exist"
+    ),
     "another-start": Kind("starts otherwise", Class.DESIGN, _OURS),
     "another-verdict": Kind("judges a trace otherwise", Class.DESIGN, _OURS),
     "another-error": Kind("answers a wrong registration otherwise", Class.DESIGN, _OURS),

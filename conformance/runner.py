@@ -11,6 +11,7 @@ from conformance.deviations import Class, class_of
 from conformance.protocol import Hello, Implementation
 from conformance.vector_files import FOLDER, Group, Vector, load
 
+KNOWN_ZONES = ("UTC", "America/New_York", "Europe/Berlin", "Europe/London")
 NOT_OFFERED = "the implementation does not offer this group"
 OTHER_DATABASE = "the tz database in use shows other clock changes than the one that the vector was made with"
 
@@ -41,11 +42,14 @@ class Result:
         return Counter(outcome.kind for outcome in self.outcomes if outcome.kind is not None)
 
     def smallest(self, kind: str) -> tuple[Vector, Outcome]:
-        """The deviation of a kind that takes least to read: the shortest expression first, then the shortest text."""
+        """The deviation of a kind that is easiest to follow: in a zone that readers know, then the shortest."""
         found = [pair for pair in zip(self.vectors, self.outcomes, strict=True) if pair[1].kind == kind]
-        return min(
-            found, key=lambda pair: (len(str(pair[0].get("expression", ""))), len(pair[1].answered), pair[0]["id"])
-        )
+        return min(found, key=lambda pair: _effort(*pair))
+
+
+def _effort(vector: Vector, outcome: Outcome) -> tuple[bool, int, int, str]:
+    is_far = vector.get("zone", "UTC") not in KNOWN_ZONES
+    return is_far, len(str(vector.get("expression", ""))), len(outcome.answered), vector["id"]
 
 
 @dataclass(frozen=True)
@@ -94,17 +98,20 @@ def _outcome(implementation: Implementation, hello: Hello, group: Group, vector:
 
 
 def _tz_remark(hello: Hello, groups: Iterable[Group], folder: Path) -> str | None:
-    if Group.TRANSITIONS not in groups:
+    """Say so if the runner or the implementation has another tz database than the vectors were made with."""
+    made_with = {load(group, folder).tz_database for group in groups if group.value in hello.groups} - {None}
+    if not made_with:
         return None
-    made_with = load(Group.TRANSITIONS, folder).tz_database
     here, there = tz_database.version(), hello.tz_database
     remarks = []
-    if here != made_with:
+    if made_with != {here}:
         remarks.append(
             f"the runner has tz database {here}: vectors whose clock changes it does not show are not applicable"
         )
     if there is None:
         remarks.append(f"{hello.name} does not say which tz database it has")
-    elif there != made_with:
+    elif made_with != {there}:
         remarks.append(f"{hello.name} has tz database {there}: its deviations at clock changes may come from that")
-    return f"The vectors were made with tz database {made_with}; " + "; ".join(remarks) + "." if remarks else None
+    if not remarks:
+        return None
+    return f"The vectors were made with tz database {', '.join(sorted(map(str, made_with)))}; {'; '.join(remarks)}."

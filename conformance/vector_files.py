@@ -29,11 +29,6 @@ class Group(Enum):
     TRACES = "traces"
     ERRORS = "errors"
 
-    @property
-    def uses_zones(self) -> bool:
-        """Whether an answer depends on the tz database."""
-        return self in (Group.TRANSITIONS, Group.SCENARIOS)
-
 
 class VectorFileError(Exception):
     """A vector file cannot be used; the text says why."""

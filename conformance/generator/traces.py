@@ -8,12 +8,13 @@ anything is violated: after it, a trace is not one of a scheduler any more. The 
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from conformance import tz_database
 from conformance.vector_files import Group, Vector, VectorFile
 from duly.formal.properties import PROPERTIES, PropertyKind, Value
-from duly.formal.trace import CK, RG, Event
+from duly.formal.trace import CK, LETTERS, RG, Event
 from tests.formal.reference.formulas import Evaluation, read
 from tests.formal.reference.unfold import instances, unfold, violated
 from tests.formal.story import HOUR, Story
@@ -95,6 +96,14 @@ ENDED: Final = (
 )
 
 
+RECORDED: Final = (
+    ("recorded: an overlap after a pause, in version 1", "examples/traces/overlap-after-a-pause.jsonl"),
+    ("recorded: a late run was dropped, in version 1", "examples/traces/late-run-dropped.jsonl"),
+    ("recorded: a deployment of duly 0.1.0, killed once", "tests/fixtures/v0.1.0/trace.jsonl"),
+)
+ROOT: Final = Path(__file__).parent.parent.parent
+
+
 def vector_file() -> VectorFile:
     """The group `traces`."""
     tz_database.use_package()
@@ -123,8 +132,13 @@ def vectors() -> Iterator[Vector]:
     ):
         yield _judged(about, _set_back(zone, HOUR // 2))
         yield _judged(f"{about}, far", _set_back(zone, 5 * HOUR))
+    for about, file in RECORDED:
+        lines = (ROOT / file).read_text(encoding="utf-8").splitlines()
+        events = [LETTERS[letters](*fields) for letters, *fields in map(json.loads, lines[1:-1])]
+        clean = json.loads(lines[-1])["seal"] == "clean"
+        yield {"id": _identifier(about), "about": about, "lines": lines, "expected": verdict(events, clean=clean)}
     for about, lines, fault in _broken():
-        yield {"id": about.replace(" ", "-"), "about": about, "lines": lines, "expected": {"broken": fault}}
+        yield {"id": _identifier(about), "about": about, "lines": lines, "expected": {"broken": fault}}
 
 
 def _judged(about: str, events: list[Event], *, clean: bool = False) -> Vector:
@@ -135,6 +149,10 @@ def _judged(about: str, events: list[Event], *, clean: bool = False) -> Vector:
         "lines": lines_of(events, clean=clean),
         "expected": verdict(events, clean=clean),
     }
+
+
+def _identifier(about: str) -> str:
+    return about.replace(" ", "-").replace(",", "").replace(":", "")
 
 
 def _set_back(zone: str, by: int) -> list[Event]:

@@ -74,8 +74,18 @@ def test_an_hourly_expression_that_goes_on_through_the_repeated_hour_is_another_
     assert kind(HOURLY, *both) == "every-copy"
 
 
-def test_an_answer_in_another_zone_is_judged_by_its_instants_and_by_its_local_time() -> None:
+def test_an_offset_is_a_claim_about_the_local_time_and_z_is_none() -> None:
     assert kind(SKIPPED, "2025-03-31T00:30:00+00:00", "2025-04-01T00:30:00+00:00") == "nonexistent-time"
+    assert kind(SKIPPED, "2025-03-31T00:30:00Z", "2025-04-01T00:30:00Z") is None
+
+
+@pytest.mark.parametrize("text", ["tomorrow", "2025-03-31", "2025-03-31T02:30:00", "0001-01-01T00:00:00+14:00", ""])
+def test_a_text_that_is_no_instant_is_no_answer(text: str) -> None:
+    """A program in another language may answer anything."""
+    assert kind(SKIPPED, text, text) == "no-answer"
+    assert kind({**SKIPPED, "rule": "plain"}, text, text, group=Group.CALENDAR) == "no-answer"
+    start = {"task": "a", "cause": "cron", "at": text}
+    assert compare(Group.SCENARIOS, {"starts": []}, {"starts": [start]}).kind == "no-answer"
 
 
 def test_a_vector_whose_clock_change_the_database_in_use_does_not_have_cannot_be_judged() -> None:
