@@ -86,7 +86,12 @@ def _show(report: Report) -> None:
 
 
 def _serve(given: argparse.Namespace) -> int:
-    serve(adapters.adapter(given.name))
+    try:
+        adapter = adapters.adapter(given.name)
+    except ImportError as missing:
+        print(f"conformance: {given.name} cannot be asked: {missing}; install it first", file=sys.stderr)
+        return 2
+    serve(adapter)
     return 0
 
 

@@ -13,7 +13,8 @@ _HEAD: Final = """\
 [conformance/](../conformance/README.md) holds vectors about cron expressions, occurrences, scheduling, traces and
 errors, which anybody may use, and a runner that holds implementations against them. `make conformance` writes this
 page: duly and what people use today, against the [specification](specification.md). {about_cron} vectors concern
-expressions and occurrences, and {ours} the rest. No vector was computed by the code that it is held against here.
+expressions and occurrences, and {ours} the rest. Their answers were computed by other code than duly's;
+[the kit](../conformance/README.md#where-the-answers-come-from) says by which, and what the two share.
 
 Two things look alike in such a table, and are not. A deviation is **by design** where documented crons differ, where
 the project documents its own reading, or where our specification alone decides: names and steps are another dialect,

@@ -160,6 +160,14 @@ def test_a_program_that_cannot_be_asked_is_exit_code_2_and_a_sentence() -> None:
     assert found.stderr.startswith("conformance: the adapter '/no/such/program' cannot be started")
 
 
+def test_a_library_that_is_not_installed_is_named() -> None:
+    start = "import sys; sys.path.insert(0, '.'); from conformance.__main__ import main; sys.exit(main())"
+    command = [sys.executable, "-I", "-S", "-c", start, "serve", "croniter"]
+    found = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
+    assert found.returncode == 2
+    assert found.stderr == "conformance: croniter cannot be asked: No module named 'croniter'; install it first\n"
+
+
 def test_the_full_set_is_not_written_over_the_committed_files() -> None:
     found = run("generate", "--full", "--group", "calendar")
     assert found.returncode == 2
