@@ -1,4 +1,4 @@
-"""The part of JSON Schema (2020-12) that the schemas of this kit use; any complete validator gives the same answers.
+"""The part of JSON Schema (2020-12) that the schemas of this kit use; a complete validator agrees with it.
 
 A schema with a word that is not understood here is refused, so that no rule is silently left out.
 """

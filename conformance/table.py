@@ -21,8 +21,8 @@ the project documents its own reading, or where our specification alone decides:
 not a mistake. It is a **defect** where POSIX, the calendar or the clock decide and no documented cron behaves so. The
 tz database is {tz_database}.
 
-Each cell has the vectors that agree, then those that deviate by design, then the defects; — where a group or a vector
-does not concern the implementation.
+Each cell has three numbers: vectors that agree, deviations by design, defects. — stands where a group, or a number of
+its vectors, does not concern the implementation.
 """
 
 _GROUPS: Final = {
@@ -40,7 +40,7 @@ _HOW: Final = {
     "cronsim": "`CronSim(expression, start)`",
     "apscheduler": "APScheduler 3, `CronTrigger.from_crontab`",
     "celery": "`crontab.from_string`, asked as beat asks: `is_due`, then sleep as long as it says",
-    "schedule": "its calls instead of expressions, where they can say the same, run as `run_pending` does",
+    "schedule": "its calls, where they can say what an expression says, run as `run_pending` does",
 }
 
 

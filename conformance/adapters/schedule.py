@@ -1,4 +1,4 @@
-"""schedule: its calls instead of expressions, where the two can say the same, with a clock of its own.
+"""schedule: its calls in place of expressions, where they can say what an expression says, with a simulated clock.
 
 `run_pending` starts a job as soon as the local time, which is naive, is not before `next_run`.
 """

@@ -141,7 +141,7 @@ def generated(group: Group, folder: Path) -> str:
 
 
 def require_its_database(group: Group) -> None:
-    """Skip if the installed package has other zones than those that a file was made with."""
+    """Skip if a file was made with another tz database than the installed one."""
     import tzdata  # type: ignore[import-untyped]
 
     made_with = load(group).tz_database
