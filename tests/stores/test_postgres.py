@@ -178,6 +178,23 @@ def test_a_newer_schema_is_refused(connection: Connection, url: StoreUrl) -> Non
         install(connection, url)
 
 
+def test_an_older_schema_is_raised_and_keeps_what_it_holds(
+    connection: Connection, url: StoreUrl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SPEC 9.22: a release only adds."""
+    install(connection, url)
+    host = TestHost(PostgresFunctions(connection), "a" * 32)  # type: ignore[arg-type]
+    host.join(TASKS, label="lone \udcff surrogate")
+    monkeypatch.setattr("duly.stores.postgres.install.VERSION", 2)
+    monkeypatch.setattr(
+        "duly.stores.postgres.install.MIGRATIONS", {1: "alter table hosts add column colour text default 'red';"}
+    )
+    assert install(connection, url)
+    rows = connection.read("select version, colour from cluster, hosts", within_schema=True, limit_seconds=15)[0]
+    assert rows == [("2", "red")]
+    assert not install(connection, url)
+
+
 def test_tables_of_another_program_are_not_touched(connection: Connection, url: StoreUrl) -> None:
     here = quoted(url.schema)
     connection.send(f"create schema {here}; create table {here}.cluster (name text)", limit_seconds=15)

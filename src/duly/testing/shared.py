@@ -55,7 +55,7 @@ ENTRIES_KEPT_FOR: Final = 3_600_000_000
 
 PRUNED_EVERY: Final = 100
 PRUNED_MAX: Final = 5_000
-"""One write in so many removes old entries, and at most this many."""
+"""Every hundredth write removes old entries of the log, and not more than these at once."""
 
 ARRIVALS_KEPT_FOR: Final = 3_600_000_000
 """Microseconds after which declarations that were sent and never put in force are forgotten."""

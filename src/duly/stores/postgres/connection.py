@@ -52,21 +52,30 @@ class Connection:
     def call(self, function: str, *arguments: Argument, limit_seconds: float) -> Any:
         """Call one of the store's functions in a transaction of its own; its JSON answer."""
         given = ", ".join(map(self.literal, arguments))
-        ((answer,),) = self.read(f"select {self.schema}.{function}({given})", limit_seconds=limit_seconds)[0]
+        ((answer,),) = self.read(
+            f"select {self.schema}.{function}({given})",
+            limit_seconds=limit_seconds,
+            operation=function.rpartition("_")[0],
+        )[0]
         return json.loads(answer) if answer is not None else None
 
     def read(
-        self, *statements: str, limit_seconds: float, begin: str = READ_COMMITTED, within_schema: bool = False
+        self,
+        *statements: str,
+        limit_seconds: float,
+        begin: str = READ_COMMITTED,
+        within_schema: bool = False,
+        operation: str = "read",
     ) -> list[list[Row]]:
         """Carry out statements in one transaction that is one message; the rows of each."""
         settings = ["set local statement_timeout = 0"]  # a limit of the role would leave a request without an answer
         if within_schema:
             settings.append(f"set local search_path = {self.schema}, pg_temp")
         before = 1 + len(settings)
-        results = self.send("; ".join([begin, *settings, *statements, "commit"]), limit_seconds=limit_seconds)
-        return results[before:-1]
+        message = "; ".join([begin, *settings, *statements, "commit"])
+        return self.send(message, limit_seconds=limit_seconds, operation=operation)[before:-1]
 
-    def send(self, message: str, *, limit_seconds: float, operation: str = "write") -> list[list[Row]]:
+    def send(self, message: str, *, limit_seconds: float, operation: str = "read") -> list[list[Row]]:
         """Send one message by the simple protocol; the rows of each of its statements.
 
         Raises a `StoreError`; after one no transaction is open.

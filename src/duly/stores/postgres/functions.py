@@ -13,7 +13,7 @@ from duly.core.record import FIELDS, EqualRows
 from duly.core.resolution import Mark
 from duly.errors import ClusterZoneError
 from duly.stores.postgres.connection import SNAPSHOT, Connection
-from duly.stores.postgres.entries import array, corrected_of, entry_of, json_of, numbers
+from duly.stores.postgres.entries import array, corrected_of, entry_of, json_of, numbers, storable
 from duly.stores.shared import (
     NEWS_MAX,
     Arrival,
@@ -131,7 +131,7 @@ class PostgresFunctions:
             "seen": request.seen.seq,
             "nonce": request.seen.nonce,
             "act": request.act.value,
-            "label": request.label,
+            "label": None if request.label is None else storable(request.label),
             "lease": request.lease,
             "digest": request.digest,
             "edition": request.compared_with.edition,

@@ -35,7 +35,7 @@ def install(connection: Connection, url: StoreUrl) -> bool:
             return False
         # A long reader ahead of an ALTER TABLE would stop every host that comes after it.
         connection.send("set local lock_timeout = '2s'", limit_seconds=limit)
-        connection.send(_steps(connection, url, found) + "; commit", limit_seconds=limit)
+        connection.send(f"{_steps(connection, url, found)}; commit", limit_seconds=limit, operation="install")
     except StoreError as error:
         connection.close()
         if error.details.get("code") == FORBIDDEN:
@@ -53,7 +53,9 @@ def command(url: StoreUrl) -> str:
 
 def _steps(connection: Connection, url: StoreUrl, found: int) -> str:
     if found:
-        return ";".join(MIGRATIONS[version] for version in range(found, VERSION))
+        here = quoted(url.schema)
+        steps = "".join(MIGRATIONS[version] for version in range(found, VERSION))
+        return f"set local search_path = {here}, pg_temp; {steps} update cluster set version = {VERSION}"
     # Asking for a schema that is there needs the right to create one all the same.
     there = connection.send(
         f"select 1 from pg_catalog.pg_namespace where nspname = {connection.literal(url.schema)}", limit_seconds=15.0

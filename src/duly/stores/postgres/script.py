@@ -7,7 +7,9 @@ VERSION: Final = 1
 """The version of the schema that this duly writes."""
 
 MIGRATIONS: Final[dict[int, str]] = {}
-"""Statements that lead from a version to the next one. They only add: hosts of the version before go on meanwhile."""
+"""Statements, each with its semicolon, that lead from a version to the next one.
+
+They only add columns with defaults, tables and functions: hosts of the version before go on meanwhile."""
 
 
 def installation(schema: str) -> str:
