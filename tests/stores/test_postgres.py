@@ -503,3 +503,42 @@ def test_updates_of_starts_and_ends_are_hot_and_use_the_key(store: PostgresStore
         store.connection.send("select pg_sleep(0.1)", limit_seconds=15)
     assert every >= 2_400
     assert hot >= 0.85 * every
+
+
+@pytest.mark.slow
+def test_no_write_scans_a_table_of_a_hundred_thousand_tasks(store: PostgresStoreUnderTest) -> None:
+    """Writes of few tasks and of many, beats and news take their rows by key, whatever the number of tasks."""
+    host = TestHost(store, "a" * 32)
+    host.join({f"task {n}": ("* * * * *", 0) for n in range(100_000)})
+    for table in ("states", "tasks", "runs", "log"):
+        store.connection.send(f"analyze {store.connection.schema}.{table}", limit_seconds=60)
+    before = _scans(store)
+    host.read()
+    # Of a chunk that is a twentieth of all tasks, reading all of them once is the faster way, and the planner knows.
+    for many in (1, 1, 1, 1, 1, 1, 1, 500, 1):
+        first = host.key_or_zero * 10**12 + host.runs + 1
+        some = tuple(range(1, many + 1))
+        assert host.start(*some).refused == ()
+        host.read()
+        host.write(Changes(ends=(host.ended(some, tuple(range(first, first + many))),)))
+        host.beat()
+    assert _scans(store) == before
+
+
+def _scans(store: PostgresStoreUnderTest) -> dict[str, int]:
+    """How often each of the large tables was read from end to end; the server counts with a delay of its own."""
+    store.connection.close()  # a backend reports what it has counted when it ends
+    store.now = store.now
+    seen: dict[str, int] = {}
+    for _ in range(100):
+        rows = store.connection.read(
+            "select relname, seq_scan from pg_stat_user_tables where relid in ('states'::regclass, 'tasks'::regclass)",
+            within_schema=True,
+            limit_seconds=15,
+        )[0]
+        now = {name or "": int(scans or 0) for name, scans in rows}
+        if now == seen:
+            return now
+        seen = now
+        store.connection.send("select pg_sleep(0.3)", limit_seconds=15)
+    raise TimeoutError("the server still counts")

@@ -350,7 +350,7 @@ def test_joining_corrects_as_well(store: SharedStore) -> None:
     """SPEC 2.5: also at `initialize`."""
     host(store, "a")
     passes(store, -4 * HOUR)
-    host(store, "b")
+    host(store, "b", correct=True)
     assert {each["known_since"] for each in store.tables()["tasks"]} == {store.now}
 
 

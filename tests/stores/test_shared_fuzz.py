@@ -168,6 +168,7 @@ class Player:
     def declare(self, host: TestHost, act: Act, tasks: TaskSet | None = None) -> None:
         tasks = self.chance.choice(SETS) if tasks is None else tasks
         changes: dict[str, Any] = {"history": self.chance.choice([0, 3, 100_000]), "lease": LEASE}
+        changes["correct"] = self.chance.random() < 0.3
         match self.chance.randrange(16):
             case 0:
                 changes["compared_with"] = InForce(self.chance.randrange(3), self.chance.randrange(5))

@@ -148,6 +148,8 @@ class EditionRequest:
     label: str | None = None
     history: int = 100_000
     traced: bool = False
+    correct: bool = False
+    """Whether a record that was loaded lies too far ahead of the clock of the store (SPEC 2.5)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -259,7 +259,7 @@ class SharedMemory:
         if host is None:
             host = self._join(request, now)
         host.edition = edition
-        corrected = self._correct(host.key, seq, now)
+        corrected = self._correct(host.key, seq, now) if request.correct else None
         content: Content
         if takes:
             content = self._put_in_force(request, edition, host.key, arrivals, now, seq, corrected)

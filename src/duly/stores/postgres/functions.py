@@ -144,6 +144,7 @@ class PostgresFunctions:
             "zone_seen": request.zone_seen,
             "history": request.history,
             "traced": request.traced,
+            "correct": request.correct,
         }
         try:
             answer = self._call("replace_1", ask, _lines(trace), limit_seconds=LOAD_SECONDS_MAX)

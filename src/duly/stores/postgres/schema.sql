@@ -336,8 +336,9 @@ begin
                case when repeats then (block #>> '{of,2}')::int end,
                (block ->> 'called')::bigint
         from unnest(generations, runs_) with ordinality as e(generation, run, n)
-        where exists (select from states s where s.generation = e.generation and s.run = e.run)
-           or exists (select from strays y where y.run = e.run);
+          left join states s on s.generation = e.generation and s.run = e.run
+          left join strays y on y.run = e.run
+        where s.generation is not null or y.run is not null;
     end if;
     if block ? 'error' then
       with recorded as (
@@ -416,7 +417,7 @@ create function beat_1(me_key int, me_identifier uuid, seen_ bigint, nonce_ uuid
 returns jsonb language plpgsql volatile set search_path = :"schema", pg_temp set lock_timeout = '5s' as $$
 declare now_ bigint;
 begin
-  -- First: a host that is told of a log that was set back has not beaten.
+  -- First: a host whose log was set back has not beaten.
   perform check_host_1(me_key, me_identifier);
   perform check_position_1(seen_, nonce_);
   now_ := clock_1();
@@ -470,7 +471,7 @@ $$;
 -- Join, declare, declare anew or reinstate. `ask` holds: identifier, key (null when joining), number, seen, nonce, act
 -- ('join', 'rejoin', 'redeclare', 'reinstate'), label, lease (microseconds), digest, edition and generation (what was
 -- resolved against), shares_names, removed (generations), arrivals and arrivals_digest (what was sent to `arriving`),
--- zone, zone_seen, history, traced.
+-- zone, zone_seen, history, traced, correct.
 create function replace_1(ask jsonb, trace_ jsonb)
 returns jsonb language plpgsql volatile set search_path = :"schema", pg_temp set lock_timeout = '5s' as $$
 declare
@@ -561,7 +562,9 @@ begin
       and not exists (select from runs r where r.generation = t.generation)
       and not exists (select from strays y where y.generation = t.generation);
   end if;
-  corrected := correct_1(me.key, seq_, now_);
+  if (ask -> 'correct')::boolean then
+    corrected := correct_1(me.key, seq_, now_);
+  end if;
 
   if takes then
     known_since_ := case when act = 'reinstate' and c.edition_alone_since is not null
