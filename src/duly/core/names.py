@@ -12,8 +12,8 @@ _MASK: Final = _PARTS - 1
 class Names:
     """Names, divided by their hashes into several sets.
 
-    One set of a million names keeps the event loop for 26 ms when it grows, and for as long when it goes. Each part
-    takes a sixteenth of that, and every name a fifth longer.
+    One set of a million names keeps the event loop for 26 ms when it grows, and for as long when it goes; each part
+    takes a sixteenth of that. The price is 0.15 µs a name.
     """
 
     __slots__ = ("_parts",)

@@ -12,9 +12,9 @@ class StoredOrder:
     """Registrations in the order in which tasks are stored: by expression, and within one as they are declared.
 
     New tasks are stored in this order. An application that declares again what it declared before therefore finds its
-    registrations block after block by comparing two lists of names. That takes 0.2 s for a million tasks, and the
-    dictionary of all tasks in which `resolve` looks up name after name takes 1.3 s. What is left to `resolve` are tasks
-    that are new, gone, changed, or declared in another order.
+    registrations block after block by comparing two lists of names, without the dictionary of all stored tasks in which
+    `resolve` looks up name after name. What is left to `resolve` are tasks that are new, gone, changed, or declared in
+    another order.
     """
 
     def __init__(self, declared: Registrations, indices: "dict[str, array[int]]") -> None:

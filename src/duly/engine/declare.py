@@ -142,6 +142,7 @@ class Initialization:
         else:
             skipped = effect.resolution.preserved.count
             self._outbox.emit(SchedulerReinitializationCompleted(total, total - skipped, skipped))
+        await paced(self._clock, self._declared.known.clear())  # in steps: a million names go for milliseconds
 
     # --- steps that first and later calls share ----------------------------------------------------------------------
 

@@ -127,8 +127,8 @@ def _log(event: Event) -> None:
     if type(_logger) is not logging.Logger:  # a class of the application's own, which may change what log() does
         _logger.log(event.level, "%s", text, extra=extra, exc_info=exception)
         return
-    # What Logger.log() does, except that it searches the stack for its caller, which is known: in two thirds of the
-    # time. Whether the level is enabled was asked before.
+    # What Logger.log() does, but for its search of the stack for the caller, which is known here. Whether the level is
+    # enabled was asked before.
     info = None if exception is None else (type(exception), exception, exception.__traceback__)
     here = _log.__code__
     record = _logger.makeRecord(
