@@ -125,7 +125,7 @@ def test_completion_knows_commands_and_options(folder: Path) -> None:
     """Bash asks through the environment, as the documented line sets up."""
     script = duly(folder=folder, _DULY_COMPLETE="bash_source")
     assert "complete " in script.out
-    words = duly(folder=folder, _DULY_COMPLETE="bash_complete", COMP_WORDS="duly st", COMP_CWORD="1")
+    words = duly(folder=folder, _DULY_COMPLETE="bash_complete", COMP_WORDS="duly sta", COMP_CWORD="1")
     assert words.out.split() == ["plain,status"]
     options = duly(folder=folder, _DULY_COMPLETE="bash_complete", COMP_WORDS="duly run --log-f", COMP_CWORD="2")
     assert options.out.split() == ["plain,--log-format"]
