@@ -26,6 +26,7 @@ from duly.core.task import (
     succeed,
 )
 from duly.stores import Persisted, Replacement, SqliteStore, Store
+from duly.stores.port import COMPLETE
 from tests.core.helpers import stored_tasks
 from tests.stores.helpers import query
 
@@ -99,7 +100,7 @@ class Life:
 
     async def write(self, *changes: Change) -> None:
         """One batch."""
-        assert not await self.store.write(Batch.of(changes), self.take_number())
+        assert await self.store.write(Batch.of(changes), self.take_number()) == COMPLETE
 
     def take_number(self) -> int:
         """The number of the next call."""
