@@ -162,7 +162,9 @@ def test_a_lock_file_stays_ours_however_long_the_name_of_the_task_that_blocked(
     assert not found.alive
     assert found.blockage is not None
     assert found.blockage.task.startswith(letter)
-    LockFile(str(store)).acquire(SINCE)
+    successor = LockFile(str(store))
+    successor.acquire(SINCE)
+    successor.release()
 
 
 @pytest.mark.parametrize(
@@ -211,7 +213,9 @@ def test_an_observer_that_never_lets_go_keeps_a_scheduler_out(store: Path) -> No
         fcntl.flock(observer, fcntl.LOCK_SH)
         with pytest.raises(StoreLockedError):
             LockFile(str(store)).acquire(SINCE)
-    LockFile(str(store)).acquire(SINCE)
+    alone = LockFile(str(store))
+    alone.acquire(SINCE)
+    alone.release()
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # the worker of a parallel run has threads
