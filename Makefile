@@ -34,7 +34,7 @@ heading = @printf '\n== %s ==\n' "$(1)"
 .DEFAULT_GOAL := help
 .NOTPARALLEL: # stages come one after the other, and the first that fails is the last
 .PHONY: help demo test test-all soak mutation mutation-sample coverage reliability-report conformance bench bench-quick
-.PHONY: check check-format check-lint check-types format lock clean
+.PHONY: shots check check-format check-lint check-types format lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -79,6 +79,10 @@ reliability-report: $(VENV)/.dev-ready ## run the tests of faults, crashes and s
 	    tests/system tests/regressions tests/simulation
 	$(call heading,report)
 	$(BIN)/python -m tests.system.report build/reliability.jsonl build/reliability.xml docs/reliability.md
+
+shots: $(VENV)/.dev-ready ## write screenshots of the dashboard into build/shots; needs chromium
+	$(call heading,screenshots)
+	$(BIN)/python -m tests.web.shots $(ARGS)
 
 coverage: $(VENV)/.dev-ready ## run every test, of large counts a share, and report covered branches; core/ must stay above 95 %
 	$(call heading,tests with coverage)

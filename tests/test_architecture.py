@@ -65,11 +65,13 @@ KEPT_TO_A_FOLDER = {"psycopg": "stores/postgres/"}
 # What the outside world can vary reaches duly through few doors; these names lead through them.
 DOORS = {
     "time": {
-        "time", "asyncio.sleep", "asyncio.timeout", "asyncio.timeout_at", "asyncio.wait_for",
+        "time", "asyncio.sleep", "anyio.sleep", "asyncio.timeout", "asyncio.timeout_at", "asyncio.wait_for",
         "datetime.datetime.now", "datetime.datetime.today", "datetime.datetime.utcnow", "datetime.date.today",
     },
     "chance": {"random", "secrets", "uuid"},
-    "threads": {"threading", "_thread", "concurrent.futures", "multiprocessing", "asyncio.to_thread"},
+    "threads": {
+        "threading", "_thread", "concurrent.futures", "multiprocessing", "asyncio.to_thread", "anyio.to_thread",
+    },
 }  # fmt: skip
 # Doors that are methods of an object whose type the syntax does not show.
 DOOR_METHODS = {"call_later": "time", "call_at": "time", "run_in_executor": "threads"}
@@ -93,6 +95,15 @@ DOORKEEPERS: dict[tuple[str, str], str] = {
     ("stores/sqlite/lock.py", "threads"): "the loop, the writer thread and forks take turns at its descriptor",
     ("stores/postgres/connection.py", "time"): "a request to a server has a limit, whatever clock the scheduler has",
     ("testing/host.py", "time"): "a stop() there may wait for something real, which simulated time does not bring",
+    (
+        "cli/service/dashboard.py",
+        "threads",
+    ): "`duly run --web` serves beside the event loop of the scheduler",
+    ("web/guard.py", "time"): "a wrong token waits a second for its answer",
+    ("web/live.py", "time"): "a stream looks for changes once per interval; it is no part of scheduling",
+    ("web/sampler.py", "threads"): "one daemon thread looks at all tasks, so that no page waits for that",
+    ("web/sampler.py", "time"): "it rests for twenty times as long as a look has taken, whatever clock is shown",
+    ("web/source.py", "threads"): "pages read files in two threads, and not on the event loop of the application",
     ("threads.py", "threads"): "daemon threads of our own: callbacks run in a few, a store writes in one",
 }
 

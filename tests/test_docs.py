@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from duly.cli.output import JSON_FORMAT
 from duly.formal import trace
+from duly.insight.json_form import JSON_FORMAT
 from duly.stores.sqlite import schema
 
 ROOT = Path(__file__).parent.parent

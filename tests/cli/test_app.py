@@ -17,9 +17,9 @@ from duly.cli import app
 from duly.cli.app import COMMANDS
 from duly.cli.file_watch import pause
 from duly.cli.output import Exit
-from duly.cli.time_text import parse_duration, parse_moment
 from duly.clock import SystemClock
 from duly.core.moments import instant_of
+from duly.insight.moment_text import parse_duration, parse_moment
 from tests.cli.program import Terminal, ago, duly, environment, nothing, simulated
 
 
@@ -80,7 +80,9 @@ def test_every_command_has_help_with_an_example_and_json(command: str, tmp_path:
     assert (text.code, text.err) == (0, "")
     example = text.out.split("Example:")[1].split("Options:")[0]
     assert f"duly {command}" in example
-    assert "--json" in text.out or "Commands:" in text.out or command == "mcp"
+    assert (
+        "--json" in text.out or "Commands:" in text.out or command in ("mcp", "web")
+    )  # which serve documents themselves
 
 
 def test_the_summary_of_every_command_is_shown_whole(tmp_path: Path) -> None:

@@ -107,6 +107,18 @@ def _on_a_server(*arguments: str) -> "Callable[[Path], int]":
 
 
 Case = tuple[str, ...] | Callable[[Path], int]
+
+
+def _web_stopped(folder: Path) -> int:
+    """SIGTERM, once the address is printed."""
+    command = [sys.executable, "-m", "duly", "web", "--store", "state.db", "--port", "0"]
+    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("dashboard at http://127.0.0.1:")
+        process.terminate()
+        return process.wait()
+
+
 CASES: dict[tuple[str, int], Case] = {
     ("run", 0): _stopped,
     ("run", 1): ("run", "other.py", "--store", "state.db", "--on-mismatch", "refuse"),
@@ -140,6 +152,8 @@ CASES: dict[tuple[str, int], Case] = {
     ("verify", 1): ("verify", "traces/overlap-after-a-pause.jsonl"),
     ("verify", 4): ("verify", "missing.db"),
     ("verify", 7): ("verify", "untraced.db"),
+    ("web", 0): _web_stopped,
+    ("web", 4): ("web", "--store", ":memory:"),
     ("import", 0): ("import", "crontab", "crontab"),
     ("import", 1): ("import", "crontab", "reboot"),
     ("import", 3): ("import", "celery", "broken.py:app"),

@@ -7,8 +7,8 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from duly import parse_cron
-from duly.cli.commands.next import leap_in_words
 from duly.insight.coming import Calendar, Coming
+from duly.insight.zone_changes import leap_in_words
 from tests.cli.program import duly, write_target
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -26,7 +26,7 @@ def test_a_skipped_minute_is_shown_where_it_would_have_been() -> None:
     [leap] = found.leaps
     assert leap.minutes == (datetime(2024, 3, 31, 2, 30),)
     assert leap_in_words(leap) == (
-        "  Sun 2024-03-31 02:30 does not exist: clocks go forward from 02:00 to 03:00, nothing runs for it"
+        "Sun 2024-03-31 02:30 does not exist: clocks go forward from 02:00 to 03:00, nothing runs for it"
     )
 
 

@@ -4,6 +4,7 @@ import fnmatch
 import random
 import sqlite3
 import statistics
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -14,7 +15,18 @@ import pytest
 from duly.core.moments import MICROSECONDS, Instant, instant_of
 from duly.errors import TaskInvalidStructureError, TaskInvalidTypeError
 from duly.stores import SqliteReader, View
-from duly.stores.port import Holder, RunRecord, RunSelection, TaskPhase
+from duly.stores.port import (
+    Holder,
+    KnownTask,
+    RunRecord,
+    RunSelection,
+    TaskCounts,
+    TaskFilter,
+    TaskOrder,
+    TaskPhase,
+    TaskPlace,
+    TaskSelection,
+)
 from duly.stores.sqlite.lock import LockFile
 from duly.stores.sqlite.reader import SqliteView
 from tests.stores.helpers import change
@@ -379,3 +391,110 @@ def test_one_selection_of_names_after_another_has_its_own_runs(tmp_path: Path) -
     ]
     expected = [["a"], ["b", "c"], ["a", "b"], ["a", "c"]]
     assert asked(path).read(lambda view: names(view, *selections)) == expected
+
+
+# --- pages -----------------------------------------------------------------------------------------------------------
+
+
+def value_in(order: TaskOrder, task: KnownTask) -> int:
+    state = task.stored.state
+    if order == "failure":
+        return -(getattr(state, "last_failure_at", 0) or 0)
+    return -getattr(state, "failures", 0) if order == "failures" else 0
+
+
+@pytest.mark.parametrize("order", ["name", "failure", "failures"])
+@pytest.mark.parametrize("which", ["all", "running", "interrupted", "retrying", "failing", "never"])
+def test_a_page_is_a_part_of_all_tasks_in_its_order(mixed: Path, which: TaskFilter, order: TaskOrder) -> None:
+    """Compared with all tasks, filtered and sorted here; forwards, backwards, and from places between."""
+    passes: dict[str, Callable[[KnownTask], bool]] = {
+        "all": lambda task: True,
+        "running": lambda task: task.phase is TaskPhase.RUNNING,
+        "interrupted": lambda task: task.phase is TaskPhase.INTERRUPTED,
+        "retrying": lambda task: task.phase is TaskPhase.RETRYING,
+        "failing": lambda task: getattr(task.stored.state, "failures", 0) > 0,
+        "never": lambda task: getattr(task.stored.state, "last_attempt_at", None) is None,
+    }
+
+    def question(view: View) -> None:
+        found = [task for task in view.tasks() if passes[which](task) and "7" in task.name]
+        if order != "name":
+            found = [task for task in found if value_in(order, task)]
+        found.sort(key=lambda task: (value_in(order, task), task.name))
+        selection = TaskSelection("7", which=which, order=order)
+        assert list(view.page(selection, 1000)) == found
+        for index in range(0, len(found), 5):
+            place = TaskPlace(found[index].name, value_in(order, found[index]))
+            assert list(view.page(replace(selection, after=place), 3)) == found[index + 1 : index + 4]
+            assert list(view.page(replace(selection, before=place), 3)) == found[max(0, index - 3) : index]
+
+    asked(mixed).read(question)
+
+
+def test_a_page_by_expression_follows_the_ranks(mixed: Path) -> None:
+    ranks = {"0 * * * *": 7, "* * * * *": 9}
+
+    def question(view: View) -> None:
+        found = [task for task in view.tasks() if task.stored.expression.text in ranks]
+        found.sort(key=lambda task: (ranks[task.stored.expression.text], task.name))
+        selection = TaskSelection(order="expression", ranks=ranks)
+        assert list(view.page(selection, 1000)) == found
+        place = TaskPlace(found[4].name, ranks[found[4].stored.expression.text])
+        assert list(view.page(replace(selection, after=place), 6)) == found[5:11]
+
+    asked(mixed).read(question)
+
+
+@pytest.mark.parametrize(
+    ("names", "part", "found"),
+    [
+        (["a%b", "aXb"], "%", ["a%b"]),
+        (["a_b", "aXb"], "_", ["a_b"]),
+        (["a\\b", "ab"], "\\", ["a\\b"]),
+        (["Backup", "restore"], "BACK", ["Backup"]),
+    ],
+)
+def test_a_part_of_a_name_is_text_and_no_pattern(tmp_path: Path, names: list[str], part: str, found: list[str]) -> None:
+    path = make_store(tmp_path / "state.db", [Row(name) for name in names])
+    assert asked(path).read(lambda view: [task.name for task in view.page(TaskSelection(part), 9)]) == found
+
+
+def test_counts_and_expressions_are_those_of_the_tasks_in_force(mixed: Path) -> None:
+    def question(view: View) -> None:
+        tasks = list(view.tasks())
+        failing = sum(getattr(task.stored.state, "failures", 0) > 0 for task in tasks)
+        never = sum(getattr(task.stored.state, "last_attempt_at", None) is None for task in tasks)
+        assert view.tally() == TaskCounts(failing, never)
+        counts = Counter(task.stored.expression.text for task in tasks)
+        assert dict(view.expressions(100)) == counts
+        assert view.expressions(2) == [(text, counts[text]) for text, _ in view.expressions(100)[:2]]
+
+    asked(mixed).read(question)
+
+
+def test_runs_before_a_place_are_all_that_come_after_it_in_the_list(tmp_path: Path) -> None:
+    """Many start at one instant; their numbers then decide."""
+    runs: list[Run] = [(n, 1, "cron", n // 4, n // 4, n // 4 + 1, "success", None) for n in range(1, 30)]
+    path = make_store(tmp_path / "state.db", [Row("a")], runs)
+
+    def question(view: View) -> None:
+        everything = list(view.runs(RunSelection()))
+        for index, run in enumerate(everything):
+            earlier = RunSelection(before=(run.started_at, run.run_id))
+            assert list(view.runs(earlier)) == everything[index + 1 :]
+        assert view.runs_by_time(Instant(2), 3)[0, "success"] == sum(2 <= run.started_at < 5 for run in everything)
+
+    asked(path).read(question)
+
+
+def test_the_version_changes_with_the_store_and_with_its_lock(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    seen = [asked(path).version()]
+    make_store(path, [Row("a")])
+    seen.append(asked(path).version())
+    change(path, "UPDATE states SET failures = 9")
+    seen.append(asked(path).version())
+    Path(f"{path}.lock").write_text("{}")
+    seen.append(asked(path).version())
+    assert len(set(seen)) == 4
+    assert asked(path).version() == seen[-1]

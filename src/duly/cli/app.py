@@ -6,11 +6,11 @@ Completion of commands, options, values, tasks and zones, for bash (zsh and fish
 """
 
 import importlib
-import importlib.util
 import sys
 import traceback
 from collections.abc import Sequence
 from importlib.metadata import version
+from importlib.util import find_spec
 from typing import Any, Final
 
 import click
@@ -33,11 +33,12 @@ COMMANDS: Final[dict[str, str]] = {
     "verify": "duly.cli.commands.verify:verify",
     "import": "duly.cli.commands.import_:import_",
     "store": "duly.cli.commands.store:store",
+    "web": "duly.cli.commands.web:web",
     "mcp": "duly.cli.commands.mcp:mcp",
 }
 """The place of each command, in the order of the help; a module is imported when its command is used."""
 
-_NEEDS: Final[dict[str, str]] = {"mcp": "mcp"}
+_NEEDS: Final = {"web": ("starlette", "jinja2", "uvicorn"), "mcp": ("mcp",)}
 """Packages of extras without which a command is not listed; used all the same, it says what to install."""
 
 
@@ -46,7 +47,7 @@ class Commands(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """All names of commands that can be used here, in the order of the table."""
-        return [name for name in COMMANDS if name not in _NEEDS or importlib.util.find_spec(_NEEDS[name]) is not None]
+        return [name for name in COMMANDS if all(map(find_spec, _NEEDS.get(name, ())))]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command of a name, or None."""

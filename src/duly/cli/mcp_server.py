@@ -17,14 +17,15 @@ from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import ToolAnnotations
 from pydantic import Field
 
-from duly.cli.output import JSON_FORMAT, Failure, failure_of
+from duly.cli.output import Failure, failure_of
 from duly.cli.store import reader_of, unknown_task
 from duly.cli.target import Loaded, load
-from duly.cli.time_text import existing, host_zone, now, parse_moment, zone_named
+from duly.cli.time_text import existing, host_zone, now, zone_named
 from duly.core.moments import Instant, instant_of, zone_name
 from duly.errors import DulyError, StoreUnusedError
 from duly.insight import Calendar, Examination, examine, explain, history_of, minute_to_explain, plan_of, runs_of
-from duly.insight.json_form import json_form
+from duly.insight.json_form import JSON_FORMAT, json_form
+from duly.insight.moment_text import parse_moment
 from duly.insight.plan import stored_tasks
 from duly.insight.zone import zone_in_use
 from duly.stores import RunSelection, View

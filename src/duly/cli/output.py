@@ -32,10 +32,8 @@ from duly.errors import (
     TaskTryDeserializeError,
     TraceError,
 )
+from duly.insight.json_form import JSON_FORMAT
 from duly.text import plain
-
-JSON_FORMAT: Final = 1
-"""The version of all JSON shapes; it grows when a field changes its meaning or goes, not when one is added."""
 
 _SPOOL_BYTES: Final = 1 << 22
 """Output that is kept in memory until it is complete; more goes to a temporary file."""

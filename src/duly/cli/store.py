@@ -9,15 +9,14 @@ import click
 
 from duly.cli.output import Exit, Failure
 from duly.clock import SystemClock
+from duly.insight.closest_name import closest_name
 from duly.stores import Reader, SqliteReader, View
 from duly.stores.postgres.url import is_url
-from duly.text import meant, plain
+from duly.text import plain
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _NAMES_LISTED: Final = 8
-_NAMES_COMPARED: Final = 1_000
-"""Names on either side of a mistyped one, in alphabetical order, that are compared with it."""
 
 
 class StorePath(click.Path):
@@ -62,8 +61,7 @@ def reader_of(store: Path) -> Reader:
 
 def unknown_task(view: View, name: str) -> Failure:
     """The failure that a name which the store does not have leads to."""
-    near = [*view.names_before(name, limit=_NAMES_COMPARED), *view.names(after=name, limit=_NAMES_COMPARED)]
-    if close := meant(name, near):
+    if close := closest_name(view, name):
         hint = f"did you mean {shlex.quote(plain(close))}?"
     elif first := view.names(limit=_NAMES_LISTED):
         more = view.count_names() - len(first)

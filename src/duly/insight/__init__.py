@@ -4,6 +4,7 @@ json_form     the one JSON form of every value, derived from its fields
 health        the situation of each task, what is owed, and whether that is healthy
 history       what has run, and how long the runs of each task took
 coming        the coming starts of an expression
+load          how many tasks are due in each minute to come
 explanation   why a task ran, did not run, or ran late at a minute; evidence: what that rests on
 plan          what initialize() would do with a store
 run           one run: how late, how long, what became of it
@@ -11,6 +12,8 @@ zone          the zone that a store is used in
 zone_changes  where a zone changes its offset, and the minutes of an expression that it skips or repeats
 cron_check    whether a text is POSIX cron, what it says, and what to write instead
 cron_words    a cron expression in words
+moment_text   moments and durations as people write them
+closest_name  the task that was probably meant by an unknown name
 words         times, durations and lists in words
 
 Everything here is pure: values in, values out, `now` and the zone always arguments. Nothing here opens a file, parses
@@ -27,8 +30,9 @@ if TYPE_CHECKING:
     from duly.insight.cron_words import in_words
     from duly.insight.evidence import Evidence, evidence_of
     from duly.insight.explanation import Answer, Explanation, Reason, explain, explanation_of, minute_to_explain
-    from duly.insight.health import Examination, Health, Problem, TaskStatus
+    from duly.insight.health import Examination, Health, Problem, Situations, TaskStatus
     from duly.insight.history import Comparison, History, compare, history_of, runs_of
+    from duly.insight.load import ComingLoad, LoadMinute, load_of
     from duly.insight.plan import (
         BusyMinute,
         Configuration,
@@ -49,6 +53,7 @@ __all__ = [
     "BusyMinute",
     "Calendar",
     "Coming",
+    "ComingLoad",
     "ComingStart",
     "Comparison",
     "Configuration",
@@ -61,6 +66,7 @@ __all__ = [
     "History",
     "InterruptedTask",
     "Leap",
+    "LoadMinute",
     "NewTask",
     "OrphanedTask",
     "OverriddenTask",
@@ -68,6 +74,7 @@ __all__ = [
     "Problem",
     "Reason",
     "RunReport",
+    "Situations",
     "TaskStatus",
     "ZoneChange",
     "compare",
@@ -77,6 +84,7 @@ __all__ = [
     "explanation_of",
     "history_of",
     "in_words",
+    "load_of",
     "minute_to_explain",
     "plan_for",
     "plan_of",
@@ -94,7 +102,8 @@ __getattr__, __dir__ = lazy.attributes(
         "cron_words": ("in_words",),
         "evidence": ("Evidence", "evidence_of"),
         "explanation": ("Answer", "Explanation", "Reason", "explain", "explanation_of", "minute_to_explain"),
-        "health": ("Examination", "Health", "Problem", "TaskStatus"),
+        "health": ("Examination", "Health", "Problem", "Situations", "TaskStatus"),
+        "load": ("ComingLoad", "LoadMinute", "load_of"),
         "history": ("Comparison", "History", "compare", "history_of", "runs_of"),
         "plan": (
             "BusyMinute",

@@ -19,7 +19,7 @@ from duly.core.task import AwaitingRetry, AwaitingRun, Obligation, Running, inte
 from duly.errors import CronCalculationError
 from duly.insight.words import between, names, stretch
 from duly.insight.zone import zone_in_use
-from duly.stores.port import Cohort, Holder, KnownTask, TaskPhase, View
+from duly.stores.port import Cohort, Holder, KnownTask, Snapshot, TaskPhase, View
 
 POLL_PERIOD: Final = 60 * MICROSECONDS
 STATES: Final = ("interrupted", "owed", "running", "retrying", "waiting")
@@ -88,22 +88,74 @@ class TaskStatus:
     run_id: int | None
 
 
-class Examination:
+class Situations:
+    """The situation of single tasks at the moment of a snapshot; what their expressions owe is computed once."""
+
+    def __init__(self, snapshot: Snapshot, host_zone: tzinfo) -> None:
+        self.snapshot = snapshot
+        self.zone = zone_in_use(snapshot.zone, host_zone)
+        self._calendar = _Calendar(minute_of(snapshot.at, self.zone), self.zone)
+        self._began = Instant(snapshot.holder.since or 0) if snapshot.holder.alive else Instant(0)
+        """Nothing could be started before the scheduler that holds the store began."""
+
+    def status_of(self, task: KnownTask) -> TaskStatus:
+        """The situation of a task that was read together with the snapshot."""
+        stored, state, at = task.stored, task.stored.state, self.snapshot.at
+        assert isinstance(state, AwaitingRun | AwaitingRetry | Running)
+        owed_since = self._calendar.owed_since(stored.expression, state.served_through)
+        next_start = self._calendar.next_start(stored.expression)
+        late = 0
+        next_is: str | None = "cron"
+        if task.phase is TaskPhase.RUNNING:
+            label, next_at = "running", next_start if owed_since is None else None
+        else:
+            label = "waiting" if owed_since is None else "owed"
+            reasons = [(next_start if owed_since is None else owed_since, "cron")]
+            if isinstance(state, AwaitingRetry):
+                label = "retrying" if owed_since is None else "owed"
+                reasons.append((state.pending_retry_until, "retry"))
+            elif isinstance(state, Running):
+                label = "interrupted"
+                reasons.append((interrupt(state, at, stored.delay, restart=True).resume_at, "interrupted"))
+            next_at, next_is = min(((when, why) for when, why in reasons if when is not None), default=(None, None))
+            if next_at is not None and next_at <= at:
+                owed_since = next_at
+                label = "owed" if label == "retrying" else label
+                ended = max(state.last_success_at or 0, state.last_failure_at or 0)
+                late = max(0, at - max(next_at, ended, self._began))
+        return TaskStatus(
+            stored.name,
+            stored.expression,
+            stored.delay,
+            label,
+            task.known_since,
+            state.last_attempt_at,
+            state.last_success_at,
+            state.last_failure_at,
+            None if state.last_failure_at is None else task.last_error,
+            0 if isinstance(state, AwaitingRun) else state.failures,
+            None if isinstance(state, AwaitingRun) else state.pending_retry_until,
+            next_at,
+            next_is,
+            owed_since,
+            late // 1000,
+            stored.run,
+        )
+
+
+class Examination(Situations):
     """The tasks of a store at one moment, examined; to be used while its view is.
 
     `shown` is the highest number of tasks that `most_urgent` will be asked for.
     """
 
     def __init__(self, view: View, host_zone: tzinfo, shown: int = 0) -> None:
+        super().__init__(view.snapshot(), host_zone)
         self._view = view
-        self.snapshot = snapshot = view.snapshot()
-        self.zone = zone_in_use(snapshot.zone, host_zone)
-        self._calendar = _Calendar(minute_of(snapshot.at, self.zone), self.zone)
+        snapshot = self.snapshot
         self._threshold = lateness_threshold(view.count_tasks())
         self._bound = Instant(snapshot.at - self._threshold)
         """A task that could have been started before this is overdue."""
-        self._began = Instant(snapshot.holder.since or 0) if snapshot.holder.alive else Instant(0)
-        """Nothing could be started before the scheduler that holds the store began."""
         self.counts: Counter[str] = Counter()
         self.anything_owed = False
         """Whether any task has been owed a start since some instant, even if it runs now."""
@@ -111,7 +163,7 @@ class Examination:
         """Microseconds for which the task that is late for longest could have been started already."""
         self._retrying = 0
         """Tasks whose latest run failed and that do not run now, whether their retry is ripe or not."""
-        shown = max(shown, _NAMES_MAX)
+        self._shown = shown = max(shown, _NAMES_MAX)
         self._interrupted = _Leading(shown)
         self._owed = _Leading(shown)
         self._overdue: Counter[TaskPhase] = Counter()
@@ -207,6 +259,11 @@ class Examination:
         )
         return self._retrying + sum(isinstance(state, Running) and state.failures > 0 for state in under_way)
 
+    @property
+    def owed_for_longest(self) -> Sequence[tuple[Cohort, Instant]]:
+        """Cohorts in which the tasks are that have been owed for longest, and since when, for `View.longest_owed`."""
+        return self._owed.first(min(self._shown, self.counts["owed"]))
+
     # --- problems ----------------------------------------------------------------------------------------------------
 
     def _problems(self) -> Iterator[Problem]:
@@ -257,50 +314,6 @@ class Examination:
 
     def _longest(self, cohorts: "_Leading", limit: int) -> list[TaskStatus]:
         return [self.status_of(task) for task in self._view.longest_owed(cohorts.first(limit), limit)]
-
-    def status_of(self, task: KnownTask) -> TaskStatus:
-        """The situation of a task of this view."""
-        stored, state, at = task.stored, task.stored.state, self.snapshot.at
-        assert isinstance(state, AwaitingRun | AwaitingRetry | Running)
-        owed_since = self._calendar.owed_since(stored.expression, state.served_through)
-        next_start = self._calendar.next_start(stored.expression)
-        late = 0
-        next_is: str | None = "cron"
-        if task.phase is TaskPhase.RUNNING:
-            label, next_at = "running", next_start if owed_since is None else None
-        else:
-            label = "waiting" if owed_since is None else "owed"
-            reasons = [(next_start if owed_since is None else owed_since, "cron")]
-            if isinstance(state, AwaitingRetry):
-                label = "retrying" if owed_since is None else "owed"
-                reasons.append((state.pending_retry_until, "retry"))
-            elif isinstance(state, Running):
-                label = "interrupted"
-                reasons.append((interrupt(state, at, stored.delay, restart=True).resume_at, "interrupted"))
-            next_at, next_is = min(((when, why) for when, why in reasons if when is not None), default=(None, None))
-            if next_at is not None and next_at <= at:
-                owed_since = next_at
-                label = "owed" if label == "retrying" else label
-                ended = max(state.last_success_at or 0, state.last_failure_at or 0)
-                late = max(0, at - max(next_at, ended, self._began))
-        return TaskStatus(
-            stored.name,
-            stored.expression,
-            stored.delay,
-            label,
-            task.known_since,
-            state.last_attempt_at,
-            state.last_success_at,
-            state.last_failure_at,
-            None if state.last_failure_at is None else task.last_error,
-            0 if isinstance(state, AwaitingRun) else state.failures,
-            None if isinstance(state, AwaitingRun) else state.pending_retry_until,
-            next_at,
-            next_is,
-            owed_since,
-            late // 1000,
-            stored.run,
-        )
 
 
 class _Leading:

@@ -24,12 +24,15 @@ from datetime import datetime, tzinfo
 from enum import Enum
 from pathlib import PurePath
 from types import NoneType, UnionType
-from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
+from typing import Any, Final, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from duly.core.cron import CronExpression
 from duly.core.moments import Instant, Minute, begin
 from duly.events import wire_name
 from duly.insight.words import iso
+
+JSON_FORMAT: Final = 1
+"""The version of all JSON shapes; it grows when a field changes its meaning or goes, not when one is added."""
 
 _Convert = Callable[[Any, tzinfo], Any]
 

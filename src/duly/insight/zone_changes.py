@@ -10,10 +10,12 @@ from duly.core.cron import CronExpression
 from duly.core.moments import EPOCH
 from duly.core.zones import offset_at, turning_point
 from duly.errors import CronCalculationError
+from duly.insight.words import listed
 
 _STRIDE: Final = 6 * 3600
 """No zone has ever changed its offset and changed it back within six hours."""
 
+_MINUTES_LISTED_MAX: Final = 4
 _MICROSECOND: Final = timedelta(microseconds=1)
 _DAY: Final = timedelta(days=1)
 
@@ -65,6 +67,24 @@ class Leap:
     clock_after: datetime
     minutes: tuple[datetime, ...]
     """The minutes, as the wall clock shows them."""
+
+
+def leap_in_words(leap: Leap) -> str:
+    """A leap as a line for people."""
+    minutes, before, after = leap.minutes, leap.clock_before, leap.clock_after
+    shown = [f"{minute:%H:%M}" for minute in minutes]
+    if len(shown) > _MINUTES_LISTED_MAX:
+        shown = [f"{shown[0]} to {shown[-1]} ({len(shown)} minutes)"]
+    what = listed(shown)
+    one = len(minutes) == 1
+    form = "%H:%M" if before.date() == after.date() else "%Y-%m-%d %H:%M"
+    clocks = f"from {before:{form}} to {after:{form}}"
+    if leap.kind == "skipped":
+        text = f"{what} {'does' if one else 'do'} not exist: clocks go forward {clocks}, "
+        text += f"nothing runs for {'it' if one else 'them'}"
+    else:
+        text = f"{what} {'occurs' if one else 'occur'} twice: clocks go back {clocks}, due the first time only"
+    return f"{minutes[0]:%a %Y-%m-%d} {text}"
 
 
 def zone_changes(zone: tzinfo, since: datetime, until: datetime) -> Iterator[ZoneChange]:

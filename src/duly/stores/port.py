@@ -6,7 +6,7 @@ one with each new call: a call that failed is repeated under its own number, and
 other; a `replace` may come between a failed `write` and its repetition, and the other way round.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
@@ -342,6 +342,54 @@ class RunSelection:
     patterns: tuple[str, ...] = ()
     """Patterns of names as in a shell: `*`, `?`, `[abc]`."""
 
+    causes: Collection[str] = ()
+    """None named: whatever the cause."""
+
+    before: tuple[Instant, int] | None = None
+    """Started before the run with this start and this number; of one start, the higher number counts as later."""
+
+
+TaskFilter = Literal["all", "running", "interrupted", "retrying", "failing", "never"]
+"""`failing`: the latest run that ended has failed. `never`: has not been started since it was declared."""
+
+TaskOrder = Literal["name", "expression", "failure", "failures"]
+"""By name; by the rank of the expression; the latest failure first; the most failures in a row first."""
+
+
+class TaskPlace(NamedTuple):
+    """The place of a task in an order: what it is ordered by, and its name where several are equal."""
+
+    name: str
+    value: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSelection:
+    """Which tasks in force are asked for, and in which order; the default is all of them by name.
+
+    An order by failures has only tasks that have failed, one by expression only those of the ranked expressions.
+    """
+
+    containing: str = ""
+    """Part of the name; ASCII letters match whatever their case."""
+
+    which: TaskFilter = "all"
+    order: TaskOrder = "name"
+    ranks: Mapping[str, int] | None = None
+    """The ranks of some expressions, by their text, for the order `expression`."""
+
+    after: TaskPlace | None = None
+    before: TaskPlace | None = None
+    """Only tasks that come after, or before, a place; `before` has those next to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskCounts:
+    """Numbers about all tasks in force that their cohorts do not tell."""
+
+    failing: int
+    never_ran: int
+
 
 @dataclass(frozen=True, slots=True)
 class TaskRuns:
@@ -414,6 +462,18 @@ class View(Protocol):
         """Tasks in force by name: the first `limit` that come after a name, in one phase or in any."""
         ...
 
+    def page(self, which: TaskSelection, limit: int) -> Sequence[KnownTask]:
+        """Up to `limit` tasks in their order; reads no more of the store than that takes."""
+        ...
+
+    def tally(self) -> TaskCounts:
+        """Numbers about all tasks in force."""
+        ...
+
+    def expressions(self, limit: int) -> Sequence[tuple[str, int]]:
+        """The texts of the expressions that most tasks have, with the number of these tasks, most first."""
+        ...
+
     def longest_owed(self, owed: Sequence[tuple[Cohort, Instant]], limit: int) -> Sequence[KnownTask]:
         """Tasks of some cohorts, those first that could have been started earliest, then by name.
 
@@ -428,6 +488,10 @@ class View(Protocol):
 
     def declarations(self, name: str) -> Sequence[Declaration]:
         """The declarations of a name that the store still has, earliest first."""
+        ...
+
+    def declaration(self, generation: int) -> Declaration | None:
+        """The declaration that has this number; None if the store no longer has it."""
         ...
 
     def names(self, *, prefix: str = "", after: str | None = None, limit: int) -> Sequence[str]:
@@ -457,6 +521,10 @@ class View(Protocol):
 
     def count_runs(self, which: RunSelection) -> int:
         """How many runs there are."""
+        ...
+
+    def runs_by_time(self, since: Instant, width: int) -> Mapping[tuple[int, str], int]:
+        """How many runs have started since an instant, by outcome and by the number of the interval of `width`."""
         ...
 
     def runs_by_task(self, which: RunSelection, *, limit: int, latest: int) -> tuple[int, Sequence[TaskRuns]]:
@@ -502,4 +570,8 @@ class Reader(Protocol):
         effect of its own. Raises a `StoreError` if the store cannot be read, a `StoreUnusedError` if
         there is none yet, and a `TaskTryDeserializeError` for a record that duly did not write.
         """
+        ...
+
+    def version(self) -> Hashable:
+        """A value that is another one after the store, or the lock of its scheduler, was written; cheap to ask for."""
         ...

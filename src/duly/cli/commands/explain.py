@@ -8,13 +8,14 @@ from rich.text import Text
 from duly.cli.completion import complete_task, complete_zone
 from duly.cli.output import Exit, Failure, fail, json_option, note, print_json, say
 from duly.cli.store import reader_of, store_option, unknown_task
-from duly.cli.time_text import MOMENT_FORMS, host_zone, parse_moment, zone_named
+from duly.cli.time_text import host_zone, zone_named
 from duly.core.moments import instant_of, zone_name
 from duly.core.zones import is_zone
 from duly.errors import InvalidCronExpressionError
 from duly.insight.explanation import Answer, Explanation, minute_to_explain
 from duly.insight.explanation import explain as explain_minute
 from duly.insight.json_form import json_form
+from duly.insight.moment_text import MOMENT_FORMS, parse_moment
 from duly.insight.zone import zone_in_use
 from duly.stores import View
 from duly.text import plain

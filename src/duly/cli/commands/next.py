@@ -13,17 +13,17 @@ from duly.cli.completion import complete_target, complete_zone
 from duly.cli.output import Exit, fail, json_option, print_json, say, styled
 from duly.cli.quoting import refuse_unquoted
 from duly.cli.target import TARGET_HELP, load_now, looks_like_target
-from duly.cli.time_text import existing, host_zone, now, parse_moment, zone_named
+from duly.cli.time_text import existing, host_zone, now, zone_named
 from duly.core.cron import CronExpression
 from duly.core.moments import Instant, instant_of, zone_name
 from duly.insight.coming import Calendar, Coming
 from duly.insight.cron_check import CronCheck, examine
 from duly.insight.json_form import json_form
-from duly.insight.words import ago, counted, listed
-from duly.insight.zone_changes import Leap
+from duly.insight.moment_text import parse_moment
+from duly.insight.words import ago, counted
+from duly.insight.zone_changes import leap_in_words
 from duly.text import plain
 
-_MINUTES_LISTED_MAX: Final = 4
 _EXPRESSIONS_KEPT: Final = 2_000
 _STARTS_KEPT: Final = 20_000
 """Expressions and starts whose text is remembered: many tasks have the same ones."""
@@ -125,7 +125,7 @@ class _Text:
         lines.append(styled(f"  {self._circumstances}", "dim"))
         starts = [self._start(start) for start in coming.starts]
         if coming.leaps:
-            leaps = [(instant_of(leap.at), styled(leap_in_words(leap), "yellow")) for leap in coming.leaps]
+            leaps = [(instant_of(leap.at), styled(f"  {leap_in_words(leap)}", "yellow")) for leap in coming.leaps]
             events = [*leaps, *zip(map(instant_of, coming.starts), starts, strict=True)]
             starts = [line for _, line in sorted(events, key=lambda event: event[0])]
         lines += starts
@@ -157,24 +157,6 @@ class _Text:
         # The day is written once: Python takes longer for it than for all the rest.
         text = start.isoformat()
         return f"  {self._day(start.date())} {text[11:16]} {styled(f'{text[19:]}{distance}', 'dim')}"
-
-
-def leap_in_words(leap: Leap) -> str:
-    """A leap as a line for people."""
-    minutes, before, after = leap.minutes, leap.clock_before, leap.clock_after
-    shown = [f"{minute:%H:%M}" for minute in minutes]
-    if len(shown) > _MINUTES_LISTED_MAX:
-        shown = [f"{shown[0]} to {shown[-1]} ({len(shown)} minutes)"]
-    what = listed(shown)
-    one = len(minutes) == 1
-    form = "%H:%M" if before.date() == after.date() else "%Y-%m-%d %H:%M"
-    clocks = f"from {before:{form}} to {after:{form}}"
-    if leap.kind == "skipped":
-        text = f"{what} {'does' if one else 'do'} not exist: clocks go forward {clocks}, "
-        text += f"nothing runs for {'it' if one else 'them'}"
-    else:
-        text = f"{what} {'occurs' if one else 'occur'} twice: clocks go back {clocks}, due the first time only"
-    return f"  {minutes[0]:%a %Y-%m-%d} {text}"
 
 
 # --- for programs ----------------------------------------------------------------------------------------------------

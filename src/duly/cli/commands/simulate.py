@@ -20,9 +20,10 @@ from duly.cli.output import Exit, fail, json_option, print_json, reason_of, say,
 from duly.cli.progress import progress
 from duly.cli.tables import table
 from duly.cli.target import TARGET_HELP, load_now
-from duly.cli.time_text import existing, host_zone, now, parse_duration, parse_moment, zone_named
+from duly.cli.time_text import existing, host_zone, now, zone_named
 from duly.core.moments import Instant, as_datetime, instant_of
 from duly.insight.json_form import json_form
+from duly.insight.moment_text import parse_duration, parse_moment
 from duly.insight.words import stretch
 from duly.simulation.plot import FORMATS, draw
 from duly.simulation.result import SimulatedStart, Simulation, TaskSummary

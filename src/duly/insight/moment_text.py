@@ -1,0 +1,55 @@
+"""Moments and durations as people write them: `2024-03-31T01:50`, `01:50`, `2h` ago; `90s`, `1h30m`."""
+
+import re
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
+from typing import Final
+
+from duly.core.moments import Instant, as_datetime
+
+_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+_DURATION: Final = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|min|[smhdw]))+")
+_PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|min|[smhdw])")
+
+MOMENT_FORMS: Final = "2024-03-31T01:50, 2024-03-31, 01:50 (today), 2h (ago), now"
+DURATION_FORMS: Final = "90s, 5m, 1h30m, 2d"
+
+
+def parse_duration(text: str) -> timedelta:
+    """`90s`, `5m`, `1h30m`, `2d`; raises ValueError."""
+    if not _DURATION.fullmatch(text):
+        raise ValueError(f"{text!r} is not a duration such as {DURATION_FORMS}")
+    try:
+        return timedelta(seconds=sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text)))
+    except OverflowError:
+        raise ValueError(f"{text!r} is longer than the calendar") from None
+
+
+def parse_moment(text: str, zone: tzinfo, at: Instant) -> datetime:
+    """A moment as people write it, in a zone; `at` is now. Raises ValueError.
+
+    A local time that occurs twice means its first occurrence. One that does not exist is returned as it was written:
+    `explain` answers about that; others pass it to `existing`. An offset (`2024-10-27T02:30+01:00`) says exactly which
+    is meant.
+    """
+    text = text.strip()
+    here = as_datetime(at, zone)
+    if _DURATION.fullmatch(back := text.removesuffix(" ago").removeprefix("-")):
+        text = back
+    if text == "now":
+        return here
+    if re.fullmatch(r"\d{1,2}:\d{2}(:\d{2})?", text):
+        return datetime.combine(here.date(), time.fromisoformat(text.zfill(len(text) + (text[1] == ":"))), zone)
+    if _DURATION.fullmatch(text):
+        try:
+            return (here.astimezone(UTC) - parse_duration(text)).astimezone(zone)
+        except OverflowError:
+            raise ValueError(f"{text!r} ago was before the calendar begins") from None
+    try:
+        if re.fullmatch(r"\d{4}-\d{2}-\d{2}", text):
+            return datetime.combine(date.fromisoformat(text), time(), zone)
+        when = datetime.fromisoformat(text)
+    except ValueError as cause:
+        # What is wrong with a number helps, as in 2024-13-01; that a text is not in ISO format says nothing more.
+        why = "" if "isoformat" in str(cause) else f" ({cause})"
+        raise ValueError(f"{text!r} is not a moment such as {MOMENT_FORMS}{why}") from None
+    return when.replace(tzinfo=zone) if when.tzinfo is None else when.astimezone(zone)

@@ -1,0 +1,221 @@
+"""The application: its routes, the frame of every page, and what becomes of a request that fails."""
+
+import logging
+import os
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from pathlib import Path
+from typing import Final
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from duly.clock import Clock, SystemClock
+from duly.core.moments import Instant
+from duly.errors import DulyError, StoreError, StoreUnusedError, TaskTryDeserializeError
+from duly.stores import SqliteReader
+from duly.stores.port import Reader
+from duly.text import plain
+from duly.web import api, overview, runs, task, tasks
+from duly.web.display import ASSETS
+from duly.web.forms import Form, ParameterError
+from duly.web.frame import Frame, NotThereError, Page, Settings
+from duly.web.guard import Guard
+from duly.web.live import Live
+from duly.web.openapi import OPENAPI
+from duly.web.source import StoreSource
+
+_LOG: Final = logging.getLogger("duly.web")
+_COMPRESSED_BYTES_MIN: Final = 800
+_REFRESH_SECONDS: Final = (5, 3600)
+_MEDIA_TYPES: Final = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8"}
+
+
+def dashboard(
+    store: str | os.PathLike[str],
+    *,
+    token: str | None = None,
+    allowed_hosts: Collection[str] = (),
+    show_errors: bool = True,
+    title: str | None = None,
+    refresh: float = 1.0,
+) -> ASGIApp:
+    """A dashboard of the store at a path, to be mounted in an ASGI application or served by itself.
+
+    It only reads, and opens the store when the first page is asked for: a store that does not exist yet is a page that
+    says so. `token`: every request must show it, as a bearer token or as the password of any user. `allowed_hosts`: the
+    host names that requests may carry; by default any, which is right behind an application that checks them itself.
+    `show_errors=False` hides texts of errors and tracebacks. `title` stands in the head of each page. `refresh` is the
+    number of seconds between two looks for changes.
+    """
+    name = os.fspath(store)
+    if not isinstance(name, str):
+        raise TypeError(f"store is a path, got {store!r}")
+    if name == ":memory:" or name.startswith(("postgresql://", "postgres://")):
+        kind = name if name == ":memory:" else name.partition(":")[0]  # what follows in an address may be a password
+        raise StoreError(
+            f"The dashboard cannot show a store of the kind {kind}",
+            store=kind,
+            hint="name the SQLite file of a scheduler; only its own process sees a store in memory",
+        )
+    if token is not None and not token:
+        raise ValueError("token is empty: leave it out, or name one that cannot be guessed")
+    if isinstance(allowed_hosts, str):
+        raise TypeError("allowed_hosts is a list of host names, not one text")
+    if not refresh > 0:
+        raise ValueError(f"refresh is a number of seconds greater than zero, got {refresh!r}")
+    clock = SystemClock()
+    return application(
+        StoreSource(name, SqliteReader(Path(name), clock.now), clock, refresh),
+        Settings(title, show_errors),
+        token=token,
+        allowed_hosts=allowed_hosts,
+    )
+
+
+def application(
+    source: StoreSource, settings: Settings, *, token: str | None = None, allowed_hosts: Collection[str] = ()
+) -> ASGIApp:
+    """The guarded application over a source."""
+    pages: dict[str, Page] = {
+        "/": overview.page,
+        "/tasks": tasks.page,
+        "/task": task.page,
+        "/runs": runs.page,
+    }
+    site = Site(source, settings)
+    routes = [Route(path, site.answering(page), methods=["GET"]) for path, page in pages.items()]
+    routes += [
+        Route(path, site.answering_in_json(endpoint), methods=["GET"]) for path, endpoint in api.ENDPOINTS.items()
+    ]
+    routes.append(Route("/api/openapi.json", _openapi, methods=["GET"]))
+    routes.append(Route("/live", Live(source).endpoint, methods=["GET"]))
+    routes.append(Route("/static/{hash}/{name}", _static, methods=["GET"]))
+    inner = Starlette(
+        routes=routes,
+        middleware=[Middleware(GZipMiddleware, minimum_size=_COMPRESSED_BYTES_MIN)],
+        exception_handlers={HTTPException: site.not_found, Exception: site.defect},
+    )
+    return Guard(inner, token, allowed_hosts)
+
+
+class Site:
+    """Answers requests for pages, and turns failures into pages."""
+
+    def __init__(self, source: StoreSource, settings: Settings) -> None:
+        self._source = source
+        self._settings = settings
+
+    def answering(self, page: Page) -> Callable[[Request], Awaitable[Response]]:
+        """The endpoint of a page."""
+
+        async def endpoint(request: Request) -> Response:
+            def work() -> Response:
+                return self._answer(request, page)
+
+            return await self._source.run(work)
+
+        return endpoint
+
+    def answering_in_json(self, endpoint: api.Endpoint) -> Callable[[Request], Awaitable[Response]]:
+        """The endpoint of an address of the API."""
+
+        async def answer(request: Request) -> Response:
+            return await self._source.run(lambda: self._answer_in_json(request, endpoint))
+
+        return answer
+
+    def _answer_in_json(self, request: Request, endpoint: api.Endpoint) -> Response:
+        try:
+            answer = endpoint.answer(self._source, Form(request.query_params))
+            if not self._settings.show_errors:
+                answer = api.Reply(api.without_errors(answer.document), answer.status)
+            return _json(answer)
+        except ParameterError as fault:
+            return _json(api.failure(str(fault), None, 400))
+        except NotThereError as fault:
+            hint = None if fault.suggestion is None else f"did you mean {fault.suggestion[0]}?"
+            return _json(api.failure(fault.text, hint, 404))
+        except DulyError as fault:
+            return _json(api.failure(fault.message, fault.details.get("hint"), 503))
+
+    def _answer(self, request: Request, page: Page) -> Response:
+        form = Form(request.query_params)
+        frame = self._frame(request)
+        try:
+            frame = self._frame(request, form.number("refresh", *_REFRESH_SECONDS))
+            return HTMLResponse(page(frame, form))
+        except ParameterError as fault:
+            return self._failure(frame, 400, "This address means nothing", str(fault))
+        except NotThereError as fault:
+            return self._failure(frame, 404, "Not found", fault.text, suggestion=fault.suggestion)
+        except StoreUnusedError as fault:
+            return self._failure(frame, 503, "Nothing here yet", fault.message, hint=fault.details.get("hint"))
+        except TaskTryDeserializeError as fault:
+            hint = "it holds a record that duly did not write: restore a backup"
+            return self._failure(frame, 503, "The store is damaged", fault.message, hint=hint)
+        except DulyError as fault:
+            return self._failure(frame, 503, "The store cannot be read", fault.message, hint=fault.details.get("hint"))
+
+    def _frame(self, request: Request, refresh: int | None = None) -> Frame:
+        return Frame(self._source, self._settings, base_of(request), refresh)
+
+    def _failure(
+        self,
+        frame: Frame,
+        status: int,
+        headline: str,
+        text: str,
+        *,
+        hint: str | None = None,
+        suggestion: tuple[str, str] | None = None,
+    ) -> Response:
+        clock = self._source.clock
+        display = frame.display(clock.zone(), Instant(clock.now()))
+        values = {"headline": headline, "text": plain(text, longest=1000), "hint": hint, "suggestion": suggestion}
+        # A store that cannot be read now may be readable soon, and the page shows it then, also without JavaScript.
+        waiting = {"refresh": frame.refresh or (30 if status == 503 else None)}
+        return HTMLResponse(frame.rendered("failure.html", display, "", headline, **values, **waiting), status)
+
+    async def not_found(self, request: Request, fault: Exception) -> Response:
+        """The answer to an address that is no page."""
+        status = fault.status_code if isinstance(fault, HTTPException) else 404
+        return self._failure(self._frame(request), status, "Not found", "The dashboard has no page of this address.")
+
+    async def defect(self, request: Request, fault: Exception) -> Response:
+        """The answer if making a page failed; the server logs the traceback, and the page does not show it."""
+        _LOG.error("a page could not be made: %s", type(fault).__name__)
+        text = "This is a defect of duly. The log of the dashboard has the traceback."
+        return self._failure(self._frame(request), 500, "This page could not be made", text)
+
+
+def base_of(request: Request) -> str:
+    """The path that the dashboard is mounted at, with a slash at its end."""
+    root: str = request.scope.get("root_path", "")
+    return root.rstrip("/") + "/"
+
+
+def _json(answer: api.Reply) -> Response:
+    return Response(answer.text(), answer.status, media_type="application/json")
+
+
+async def _openapi(request: Request) -> Response:
+    return Response(OPENAPI.read_bytes(), media_type="application/json")
+
+
+async def _static(request: Request) -> Response:
+    name = request.path_params["name"]
+    if name not in ASSETS:
+        raise HTTPException(404)
+    headers: Mapping[str, str] = {"Cache-Control": "public, max-age=31536000, immutable"}
+    return Response(ASSETS[name], headers=headers, media_type=_MEDIA_TYPES[Path(name).suffix])
+
+
+def over(reader: Reader, name: str, clock: Clock, settings: Settings, refresh: float = 1.0) -> ASGIApp:
+    """An unguarded dashboard over a reader and a clock: for a moment that is not now."""
+    return application(StoreSource(name, reader, clock, refresh), settings)

@@ -1,0 +1,63 @@
+"""What every page has: its source and settings, where it is mounted, and how its template is filled in."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import tzinfo
+from typing import Any
+
+from duly.core.moments import Instant
+from duly.web.display import Display, rendered
+from duly.web.forms import Form
+from duly.web.source import StoreSource
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a dashboard shows, whatever its store."""
+
+    title: str | None = None
+    show_errors: bool = True
+
+
+class NotThereError(Exception):
+    """What was asked for is not there: 404, with a sentence and perhaps something close."""
+
+    def __init__(self, text: str, suggestion: tuple[str, str] | None = None) -> None:
+        super().__init__(text)
+        self.text = text
+        self.suggestion = suggestion
+        """A name, and the address of its page."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What every page has: its source and settings, where it is mounted, and the address that was asked for."""
+
+    source: StoreSource
+    settings: Settings
+    base: str
+    refresh: int | None
+
+    def display(self, zone: tzinfo, at: Instant) -> Display:
+        """How a page shows values."""
+        return Display(self.base, zone, at, self.settings.show_errors)
+
+    def rendered(self, template: str, display: Display, here: str, title: str, **values: Any) -> str:
+        """The text of a page."""
+        return rendered(
+            template,
+            {
+                "d": display,
+                "base": self.base,
+                "here": here,
+                "title": title,
+                "site": self.settings.title,
+                "store": self.source.name,
+                "refresh": self.refresh,
+                **values,
+            },
+        )
+
+
+Page = Callable[[Frame, Form], str]
+"""Makes a page, in a thread: it may read the store."""

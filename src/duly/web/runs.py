@@ -1,0 +1,73 @@
+"""The list of runs: of one task or of all, filtered, the latest first, a page at a time."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from duly.core.moments import Instant
+from duly.insight.run import RunReport, run_report
+from duly.insight.zone import zone_in_use
+from duly.stores.port import RunSelection, View
+from duly.web.display import Display
+from duly.web.forms import Form, run_place_text
+from duly.web.frame import Frame
+from duly.web.missing import check_known
+
+PAGE: Final = 50
+OUTCOMES: Final = ("success", "failure", "interrupted", "running")
+CAUSES: Final = ("cron", "retry", "interrupted")
+
+
+@dataclass(frozen=True, slots=True)
+class RunList:
+    """A page of the list."""
+
+    display: Display
+    runs: list[RunReport]
+    earlier: str | None
+    history_begins: Instant | None
+
+
+def page(frame: Frame, form: Form) -> str:
+    """Show one page of the list."""
+    task, outcome, cause = form.text("task"), form.choice("outcome", OUTCOMES), form.choice("cause", CAUSES)
+    since_text, until_text, before = form.text("since"), form.text("until"), form.run_place("before")
+    host_zone = frame.source.clock.zone()
+
+    def question(view: View) -> RunList:
+        snapshot = view.snapshot()
+        display = frame.display(zone_in_use(snapshot.zone, host_zone), snapshot.at)
+        if task:
+            check_known(view, task, display)
+        which = RunSelection(
+            task or None,
+            form.moment("since", display.zone, snapshot.at),
+            form.moment("until", display.zone, snapshot.at),
+            (outcome,) if outcome else (),
+            causes=(cause,) if cause else (),
+            before=before,
+        )
+        found = [run_report(run) for run in view.runs(which, limit=PAGE + 1)]
+        shown = found[:PAGE]
+        earlier = None
+        if len(found) > PAGE:
+            place = run_place_text(shown[-1].started_at, shown[-1].run_id)
+            keep = {"task": task, "outcome": outcome, "cause": cause, "since": since_text, "until": until_text}
+            earlier = display.link("runs", **keep, before=place)
+        return RunList(display, shown, earlier, view.history_begins())
+
+    found = frame.source.read(question)
+    return frame.rendered(
+        "runs.html",
+        found.display,
+        "Runs",
+        "Runs",
+        found=found,
+        task=task,
+        outcome=outcome,
+        cause=cause,
+        since=since_text,
+        until=until_text,
+        outcomes=OUTCOMES,
+        causes=CAUSES,
+        newest=before is not None,
+    )

@@ -1,0 +1,69 @@
+"use strict";
+(() => {
+  const find = (selector) => document.querySelector(selector);
+
+  // Live: the server says that something changed; the page asks for itself again and takes over what differs.
+  const refresh = async () => {
+    try {
+      const answer = await fetch(location.href);
+      const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+      for (const old of document.querySelectorAll("[data-live]")) {
+        const now = fresh.getElementById(old.id);
+        if (!now) { location.reload(); return; }
+        if (now.innerHTML === old.innerHTML || old.contains(document.activeElement)) continue;
+        const open = [...old.querySelectorAll("details")].map((each) => each.open);
+        const places = [...old.querySelectorAll(".scroll")].map((each) => each.scrollLeft);
+        old.innerHTML = now.innerHTML;
+        old.querySelectorAll("details").forEach((each, n) => { each.open = open[n] || false; });
+        old.querySelectorAll(".scroll").forEach((each, n) => { each.scrollLeft = places[n] || 0; });
+      }
+    } catch { /* the next change asks again */ }
+  };
+  if (window.EventSource && find("[data-live]")) {
+    let timer;
+    const stream = new EventSource(`${document.documentElement.dataset.base}live`);
+    stream.addEventListener("changed", () => {
+      clearTimeout(timer);
+      timer = setTimeout(refresh, document.hidden ? 15000 : 300);
+    });
+    addEventListener("pagehide", () => stream.close());
+    addEventListener("pageshow", (event) => { if (event.persisted) location.reload(); });
+  }
+
+  // Keys: / search, g and a letter for a page, j and k for rows, ? for help; none of them inside a field.
+  const help = () => {
+    const box = document.createElement("dialog");
+    const line = (keys, text) => {
+      const row = document.createElement("p");
+      row.append(...keys.map((key) => Object.assign(document.createElement("kbd"), { textContent: key })), ` ${text}`);
+      box.append(row);
+    };
+    line(["/"], "search");
+    document.querySelectorAll("nav a").forEach((a) => line(["g", a.dataset.key], a.textContent));
+    line(["j", "k"], "next and previous row");
+    line(["Esc"], "close");
+    box.addEventListener("close", () => box.remove());
+    document.body.append(box);
+    box.showModal();
+  };
+  let began = 0;
+  addEventListener("keydown", (event) => {
+    if (event.target.closest("input, select, textarea, dialog") || event.ctrlKey || event.metaKey || event.altKey) return;
+    const key = event.key;
+    if (Date.now() - began < 1000) {
+      began = 0;
+      find(`nav a[data-key="${CSS.escape(key)}"]`)?.click();
+    } else if (key === "/" && find("input[type=search]")) {
+      event.preventDefault();
+      find("input[type=search]").focus();
+    } else if (key === "g") {
+      began = Date.now();
+    } else if (key === "?") {
+      help();
+    } else if (key === "j" || key === "k") {
+      const rows = [...document.querySelectorAll("tbody a")];
+      const next = rows[rows.indexOf(document.activeElement) + (key === "j" ? 1 : -1)];
+      (next || rows[0])?.focus();
+    }
+  });
+})();

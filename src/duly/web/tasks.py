@@ -1,0 +1,174 @@
+"""The list of tasks: searched, filtered and ordered, a page at a time."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, get_args
+
+from duly.core.due import next_due
+from duly.core.moments import Instant, minute_of
+from duly.errors import CronCalculationError
+from duly.insight.closest_name import closest_name
+from duly.insight.health import Situations, TaskStatus
+from duly.stores.port import TaskFilter, TaskOrder, TaskPlace, TaskSelection, View
+from duly.web.display import Display
+from duly.web.forms import Form, place_text
+from duly.web.frame import Frame
+from duly.web.sampler import OWED_SHOWN, Sample
+
+PAGE: Final = 50
+STATES: Final = {
+    "": "every state",
+    "running": "running",
+    "owed": "owed",
+    "failing": "failing",
+    "retrying": "waiting for a retry",
+    "interrupted": "interrupted",
+    "never": "never ran",
+}
+SORTS: Final = {"": "name", "next": "next due minute", "failure": "last failure", "failures": "failures in a row"}
+_ORDERS: Final[dict[str, TaskOrder]] = {"": "name", "next": "expression", "failure": "failure", "failures": "failures"}
+_LEFT_OUT: Final = {
+    "failure": "Tasks that never failed are left out.",
+    "failures": "Tasks whose latest run did not fail are left out.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A task of the list, and the number of its declaration."""
+
+    status: TaskStatus
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class TaskList:
+    """A page of the list."""
+
+    display: Display
+    rows: Sequence[Row]
+    earlier: str | None
+    later: str | None
+    """Links to the neighbouring pages."""
+
+    note: str | None
+    suggestion: str | None
+    """A name that is close to one that was searched for and not found."""
+
+
+def page(frame: Frame, form: Form) -> str:
+    """Show one page of the list."""
+    query, state, sort = form.text("q"), form.choice("state", STATES), form.choice("sort", SORTS)
+    after, before = form.place("after"), form.place("before")
+    selection = TaskSelection(query, order=_ORDERS[sort], after=after, before=None if after else before)
+    if state in get_args(TaskFilter):
+        selection = replace(selection, which=state)  # type: ignore[arg-type]
+    sample = frame.source.sample()
+    host_zone = frame.source.clock.zone()
+    keep = {"q": query, "state": state, "sort": sort}
+
+    def question(view: View) -> TaskList:
+        situations = Situations(view.snapshot(), host_zone)
+        display = frame.display(situations.zone, situations.snapshot.at)
+        if state == "owed":
+            return _owed(view, situations, sample, display, query)
+        note = _LEFT_OUT.get(sort)
+        chosen = selection
+        if sort == "next":
+            chosen, note = _by_next_start(selection, sample, situations.snapshot.at)
+        found = view.page(chosen, PAGE + 1) if chosen.ranks is None or chosen.ranks else []
+        more = len(found) > PAGE
+        shown = list(found[-PAGE:] if chosen.before is not None else found[:PAGE])
+        rows = [Row(situations.status_of(task), task.stored.generation) for task in shown]
+        earlier = later = None
+        if shown and (chosen.after is not None or (chosen.before is not None and more)):
+            earlier = display.link("tasks", **keep, before=place_text(_place(rows[0].status, chosen)))
+        if shown and (more if chosen.before is None else True):
+            later = display.link("tasks", **keep, after=place_text(_place(rows[-1].status, chosen)))
+        suggestion = closest_name(view, query) if query and not shown and chosen == selection else None
+        return TaskList(display, rows, earlier, later, note, suggestion)
+
+    found = frame.source.read(question)
+    return frame.rendered(
+        "tasks.html",
+        found.display,
+        "Tasks",
+        "Tasks",
+        found=found,
+        q=query,
+        state=state,
+        sort=sort,
+        states=STATES,
+        sorts=SORTS,
+        total=_total(sample, state, query),
+        owed=any(row.status.owed_since is not None for row in found.rows),
+        **_words(state, query),
+    )
+
+
+def _place(task: TaskStatus, selection: TaskSelection) -> TaskPlace:
+    match selection.order:
+        case "expression":
+            return TaskPlace(task.task, (selection.ranks or {}).get(task.expression.text, 0))
+        case "failure":
+            return TaskPlace(task.task, -(task.last_failure_at or 0))
+        case "failures":
+            return TaskPlace(task.task, -task.failures)
+        case _:
+            return TaskPlace(task.task)
+
+
+def _owed(view: View, situations: Situations, sample: Sample | None, display: Display, query: str) -> TaskList:
+    """The tasks that have been owed for longest; a cohort of the sample whose tasks have started since is empty."""
+    if sample is None:
+        return TaskList(display, (), None, None, "Counting …", None)
+    found = view.longest_owed(sample.owed, OWED_SHOWN)
+    rows = [Row(situations.status_of(task), task.stored.generation) for task in found]
+    rows = [row for row in rows if row.status.state == "owed" and query.lower() in row.status.task.lower()]
+    note = "Longest owed first."
+    if sample.health.counts["owed"] > OWED_SHOWN:
+        note += f" Only the first {OWED_SHOWN:,} are shown."
+    return TaskList(display, rows, None, None, note, None)
+
+
+def _by_next_start(selection: TaskSelection, sample: Sample | None, at: Instant) -> tuple[TaskSelection, str | None]:
+    """The selection with the expressions ranked by their next due minute."""
+    if sample is None:
+        return replace(selection, ranks={}), "Counting …"
+    minute = minute_of(at, sample.zone)
+    ranks = {}
+    for expression, _ in sample.expressions:
+        try:
+            ranks[expression.text] = int(next_due(expression, minute, sample.zone))
+        except CronCalculationError:
+            continue  # the calendar ends in 9999
+    note = "By the next due minute of the expression; a retry may come before it."
+    if sample.tasks_left_out:
+        note += f" {sample.tasks_left_out:,} tasks are left out: the store has too many different expressions."
+    return replace(selection, ranks=ranks), note
+
+
+def _total(sample: Sample | None, state: str, query: str) -> int | None:
+    """How many tasks the filter lets through, where the sample knows it."""
+    if sample is None or query:
+        return None
+    counts, tally = sample.health.counts, sample.tally
+    if state == "failing":
+        return tally.failing
+    if state == "never":
+        return tally.never_ran
+    return counts[state] if state else sample.health.tasks
+
+
+def _words(state: str, query: str) -> dict[str, Any]:
+    """What is said if there is nothing to show."""
+    nothing = {
+        "": "The store has no tasks.",
+        "running": "Nothing runs.",
+        "owed": "Nothing is owed.",
+        "failing": "Nothing fails.",
+        "retrying": "No task waits for a retry.",
+        "interrupted": "No run was cut short.",
+        "never": "Every task has run.",
+    }
+    return {"nothing": "No task matches." if query else nothing[state]}

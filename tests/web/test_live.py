@@ -1,0 +1,150 @@
+"""Live updates: a change of the store reaches every open page, and only so many pages at once."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from duly.clock import SystemClock
+from duly.stores import SqliteReader
+from duly.web import dashboard
+from duly.web.live import STREAMS_MAX, Live
+from duly.web.sampler import Sampler
+from tests.stores.helpers import change
+from tests.stores.made import Row, make_store
+from tests.web.conftest import Stage, client
+
+
+class Stream:
+    """A client of `/live` that takes what it is sent, as a server would give it."""
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+        self.status: int | None = None
+        self.text = ""
+        self._gone = asyncio.Event()
+        self._news = asyncio.Event()
+        self._task = asyncio.create_task(self._run())
+
+    async def _run(self) -> None:
+        async def receive() -> dict[str, Any]:
+            await self._gone.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: dict[str, Any]) -> None:
+            self.status = message.get("status", self.status)
+            self.text += message.get("body", b"").decode()
+            self._news.set()
+
+        scope = {
+            "type": "http", "method": "GET", "path": "/live", "raw_path": b"/live", "query_string": b"", "headers": [],
+            "root_path": "", "http_version": "1.1", "scheme": "http", "asgi": {"version": "3.0"},
+        }  # fmt: skip
+        await self._app(scope, receive, send)
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(20):
+            while not condition():
+                await self._news.wait()
+                self._news.clear()
+
+    async def leave(self) -> None:
+        self._gone.set()
+        async with asyncio.timeout(20):
+            await self._task
+
+
+async def test_a_change_of_the_store_is_sent_to_every_stream(store: Path) -> None:
+    make_store(store, [Row("one")])
+    app = dashboard(store, refresh=0.02)
+    streams = [Stream(app) for _ in range(3)]
+    for stream in streams:
+        await stream.until(lambda stream=stream: "retry:" in stream.text)  # type: ignore[misc]
+    before = [stream.text.count("event: changed") for stream in streams]
+    change(store, "UPDATE states SET failures = 2")
+    for stream, count in zip(streams, before, strict=True):
+        await stream.until(lambda stream=stream, count=count: stream.text.count("event: changed") > count)  # type: ignore[misc]
+        await stream.leave()
+
+
+async def test_more_streams_than_that_are_refused_and_a_closed_one_makes_room(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("duly.web.live.STREAMS_MAX", 2)
+    app = dashboard(stage.path, refresh=0.02)
+    streams = [Stream(app) for _ in range(2)]
+    for stream in streams:
+        await stream.until(lambda stream=stream: "retry:" in stream.text)  # type: ignore[misc]
+    async with client(app) as opened:
+        assert (await opened.get("/live")).status_code == 503
+    await streams[0].leave()
+    third = Stream(app)
+    await third.until(lambda: third.status == 200)
+    await third.leave()
+    await streams[1].leave()
+    assert STREAMS_MAX == 100
+
+
+def test_all_streams_share_one_look(stage: Stage) -> None:
+    """A hundred pages cost no more than one."""
+
+    class Counting:
+        def __init__(self) -> None:
+            self.clock = stage.clock
+            self.refresh_seconds = 1.0
+            self.looks = 0
+
+        def version(self) -> int:
+            self.looks += 1
+            return 0
+
+    source = Counting()
+    live = Live(source)  # type: ignore[arg-type]
+    for _ in range(100):
+        live._look()
+    assert source.looks == 1
+
+
+# --- the sampler -----------------------------------------------------------------------------------------------------
+
+
+def test_the_sampler_ends_when_nobody_asks_and_starts_again(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An idle dashboard costs nothing; and an old sample is not shown as the present one."""
+    monkeypatch.setattr("duly.web.sampler._IDLE_SECONDS", 0.0)
+    sampler = Sampler(stage.reader, stage.clock, 0.001)
+    assert sampler.latest(20) is not None
+    deadline = time.monotonic() + 20
+    while sampler.number and time.monotonic() < deadline:
+        time.sleep(0.001)
+    assert sampler.number == 0
+    assert sampler.latest(20) is not None
+
+
+def test_a_store_that_cannot_be_read_is_looked_at_again(store: Path) -> None:
+    from duly.errors import StoreError
+
+    clock = SystemClock()
+    sampler = Sampler(SqliteReader(store, clock.now), clock, 0.001)
+    with pytest.raises(StoreError):
+        sampler.latest(20)
+    make_store(store, [Row("one")])
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        try:
+            sample = sampler.latest(20)
+        except StoreError:
+            continue
+        assert sample is not None
+        assert sample.health.tasks == 1
+        return
+    pytest.fail("the store was not noticed")
+
+
+def test_nothing_is_looked_up_while_nothing_changes(stage: Stage) -> None:
+    sampler = Sampler(stage.reader, stage.clock, 0.001)
+    sampler.latest(20)
+    time.sleep(0.05)
+    assert sampler.number == 1

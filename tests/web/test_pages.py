@@ -1,0 +1,479 @@
+"""Every page shows what the store holds, whatever is in it, and an answer to whatever is asked."""
+
+import asyncio
+import html
+import json
+import re
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from pathlib import Path
+from urllib.parse import quote
+from zoneinfo import ZoneInfo
+
+import httpx
+import pytest
+from fastapi import FastAPI
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from starlette.types import ASGIApp
+
+from duly.core.moments import MICROSECONDS, as_datetime, instant_of
+from duly.insight.health import Examination
+from duly.stores.port import RunSelection
+from duly.stores.sqlite import schema
+from duly.testing import SimulatedHost
+from duly.web import dashboard
+from duly.web.app import over
+from duly.web.frame import Settings
+from tests.stores.helpers import change
+from tests.stores.made import Row, make_store
+from tests.web.conftest import Asking, Stage, client
+from tests.web.hostile import MARKUP, NAMES
+from tests.web.stage import FixedClock
+
+FAILING = "partners/sync-acme-mirror"
+PAGES = ("/", "/tasks", f"/task?name={FAILING}", "/runs")
+
+
+async def pages_of(app: ASGIApp, *places: str) -> list[httpx.Response]:
+    async with client(app) as opened:
+        return [await opened.get(place) for place in places]
+
+
+async def page_of(app: ASGIApp, place: str, status: int = 200) -> str:
+    (answer,) = await pages_of(app, place)
+    assert answer.status_code == status, answer.text
+    return answer.text
+
+
+def said(page: str) -> str:
+    """The text of a page without its markup, on one line."""
+    text = re.sub(r"<(script|svg).*?</\1>", " ", page, flags=re.DOTALL)
+    return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", text)).split())
+
+
+def rows_of(page: str) -> list[str]:
+    """The rows of all tables, as text."""
+    return [said(row) for row in re.findall(r"<tr[ >].*?</tr>", page, re.DOTALL)]
+
+
+def tiles_of(page: str) -> dict[str, str]:
+    found = re.findall(r'<span class="n">(.*?)</span><span class="l">(.*?)</span>', page)
+    return {label: number for number, label in found}
+
+
+# --- overview --------------------------------------------------------------------------------------------------------
+
+
+async def test_the_overview_has_the_numbers_that_status_has(stage: Stage) -> None:
+    """SPEC 10.4: one function, two callers, equal verdicts."""
+    page = await page_of(stage.dashboard(), "/")
+    health = stage.reader.read(lambda view: Examination(view, stage.clock.zone()).health)
+    tiles = tiles_of(page)
+    assert tiles["tasks"] == str(health.tasks) == "14"
+    assert tiles["owed"] == str(health.counts["owed"])
+    assert ("Healthy" in said(page)) == health.healthy
+    for problem in health.problems:
+        assert problem.text in said(page)
+
+
+async def test_before_the_first_sample_nothing_is_shown_as_fine(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is not known is neither 0 nor healthy."""
+    monkeypatch.setattr("duly.web.sampler.Sampler._take", lambda self: None)
+    app = stage.dashboard()
+    page = said(await page_of(app, "/"))
+    assert "Counting …" in page
+    assert "Healthy" not in page
+    assert "Nothing fails" not in page
+    assert set(tiles_of(await page_of(app, "/")).values()) == {"…"}
+    assert "Counting …" in said(await page_of(app, "/tasks?state=owed"))
+    assert "Counting …" in said(await page_of(app, "/tasks?sort=next"))
+    monkeypatch.setattr("duly.web.api._HEALTH_SECONDS", 0.01)
+    answer = json.loads(await page_of(app, "/api/v1/health", 503))
+    assert (answer["healthy"], answer["problems"][0]["code"]) == (None, "counting")
+
+
+async def test_hours_before_history_are_said_to_be_unknown(stage: Stage, tmp_path: Path) -> None:
+    page = await page_of(stage.dashboard(), "/")
+    assert "not known" not in said(page)
+    young = make_store(tmp_path / "young.db", [Row("a")], zone="Europe/Berlin")
+    assert "not known" in said(await page_of(Stage(young, stage.clock).dashboard(), "/"))
+
+
+async def test_failures_and_interruptions_are_listed_with_their_errors(stage: Stage) -> None:
+    page = await page_of(stage.dashboard(), "/")
+    troubles = page.partition('id="troubles"')[2]
+    assert len(rows_of(troubles)) == 11
+    assert "ConnectionError" in said(troubles)
+
+
+# --- tasks -----------------------------------------------------------------------------------------------------------
+
+
+async def test_the_list_pages_through_all_tasks_forwards_and_backwards(tmp_path: Path, stage: Stage) -> None:
+    names = [f"task-{number:03}" for number in range(120)]
+    path = make_store(tmp_path / "many.db", [Row(name) for name in names])
+    async with client(Stage(path, stage.clock).dashboard()) as opened:
+
+        async def walk(place: str, relation: str) -> list[list[str]]:
+            found = []
+            while place:
+                page = (await opened.get(place)).text
+                found.append(re.findall(r'name">\s*<a href="/task\?name=([^"]*)"', page))
+                links = re.findall(rf'href="([^"]*)" rel="{relation}"', page)
+                place = html.unescape(links[0]) if links else ""
+            return found
+
+        forwards = await walk("/tasks", "next")
+        assert [len(page) for page in forwards] == [50, 50, 20]
+        assert [name for page in forwards for name in page] == names
+        backwards = await walk("/tasks?before=0~task-999", "prev")
+        assert [name for page in reversed(backwards) for name in page] == names
+
+
+@pytest.mark.parametrize("sort", ["next", "failure", "failures"])
+async def test_each_order_pages_without_a_gap(tmp_path: Path, stage: Stage, sort: str) -> None:
+    """Ties are decided by name, on the next page too."""
+    at = stage.clock.now()
+    crons = ("0 * * * *", "30 2 * * *", "* * * * *")
+    rows = [
+        Row(f"t{n:03}", crons[n % 3], last_attempt_at=at - 9, last_failure_at=at - n // 40, failures=1 + n // 30,
+            pending_retry_until=at + 1, served_through=at // MICROSECONDS)
+        for n in range(120)
+    ]  # fmt: skip
+    app = Stage(make_store(tmp_path / "many.db", rows), stage.clock).dashboard()
+    found: list[str] = []
+    async with client(app) as opened:
+        place = f"/tasks?sort={sort}"
+        while place:
+            page = (await opened.get(place)).text
+            found += re.findall(r'name">\s*<a href="/task\?name=([^"]*)"', page)
+            links = re.findall(r'href="([^"]*)" rel="next"', page)
+            place = html.unescape(links[0]) if links else ""
+    soonest = ("* * * * *", "0 * * * *", "30 2 * * *")
+    keys: dict[str, Callable[[int], int]] = {
+        "next": lambda n: soonest.index(rows[n].cron),
+        "failure": lambda n: n // 40,
+        "failures": lambda n: -(n // 30),
+    }
+    assert found == [f"t{n:03}" for n in sorted(range(120), key=lambda n: (keys[sort](n), f"t{n:03}"))]
+
+
+async def test_a_search_finds_parts_of_names_and_takes_no_letter_for_a_pattern(hostile_stage: Stage) -> None:
+    app = hostile_stage.dashboard()
+    assert len(rows_of(await page_of(app, "/tasks?q=%25_"))) == 2  # the heading, and the one task called %_\
+    assert len(rows_of(await page_of(app, "/tasks?q=ALERT"))) == 5
+    assert "No task matches." in said(await page_of(app, "/tasks?q=nobody"))
+
+
+async def test_a_name_that_was_almost_right_is_suggested(stage: Stage) -> None:
+    app = stage.dashboard()
+    assert "Did you mean mail/newsletter" in said(await page_of(app, "/tasks?q=mail/newsleter"))
+    assert "Did you mean mail/newsletter" in said(await page_of(app, "/task?name=mail/newsleter", 404))
+    assert "Did you mean mail/newsletter" in said(await page_of(app, "/runs?task=mail/newsleter", 404))
+
+
+async def test_filters_show_their_tasks_and_no_others(stage: Stage) -> None:
+    app = stage.dashboard()
+    everything = stage.reader.read(lambda view: list(Examination(view, stage.clock.zone()).all_tasks()))
+    for state in ("interrupted", "retrying", "running"):
+        page = await page_of(app, f"/tasks?state={state}")
+        expected = sorted(task.task for task in everything if task.state == state)
+        assert re.findall(r'name">\s*<a href="[^"]*">([^<]*)</a>', page) == expected
+    failing = sorted(task.task for task in everything if task.failures)
+    assert re.findall(r'name">\s*<a href="[^"]*">([^<]*)</a>', await page_of(app, "/tasks?state=failing")) == failing
+
+
+# --- one task --------------------------------------------------------------------------------------------------------
+
+
+async def test_a_task_has_its_days_durations_next_starts_explanation_and_runs(stage: Stage) -> None:
+    page = await page_of(stage.dashboard(), f"/task?name={quote(FAILING, safe='')}")
+    text = said(page)
+    assert "at minutes 16 and 46 of every hour" in text
+    assert "ConnectionError" in text
+    assert 'aria-label="The last 14 days, a row each:' in page
+    assert "without a scheduler" in page
+    assert len(rows_of(page.partition('id="runs"')[2])) == 26
+    assert f"duly history {FAILING} --store" in text
+
+
+async def test_a_minute_without_a_scheduler_is_explained(stage: Stage) -> None:
+    """The outage began 1.8 days after the first start, and lasted nine hours."""
+    begin = stage.clock.now() - int(3 * 0.4 * 86_400) * MICROSECONDS
+    at = f"{as_datetime(begin + 3 * 3600 * MICROSECONDS, stage.clock.zone()):%Y-%m-%dT%H}:16"
+    text = said(await page_of(stage.dashboard(), f"/task?name={FAILING}&at={at}"))
+    assert "the scheduler was down" in text
+
+
+async def test_a_change_of_the_clock_stands_between_the_next_starts(tmp_path: Path) -> None:
+    """2027-03-28 has no 02:30 in Berlin."""
+    berlin = ZoneInfo("Europe/Berlin")
+    clock = FixedClock(instant_of(datetime(2027, 3, 26, 12, tzinfo=berlin)), berlin)
+    row = Row("nightly", "30 2 * * *", served_through=clock.now() // MICROSECONDS)
+    path = make_store(tmp_path / "s.db", [row], zone="Europe/Berlin")
+    text = said(await page_of(Stage(path, clock).dashboard(), "/task?name=nightly"))
+    assert "02:30 does not exist: clocks go forward" in text
+
+
+async def test_a_task_that_is_no_longer_declared_is_shown_from_history(store: Path, asking: Asking) -> None:
+    async def work() -> None: ...
+
+    async with SimulatedHost("2026-10-26T12:00:30", "UTC", store=store) as host:
+        scheduler = host.scheduler()
+        await scheduler.initialize([("gone", "* * * * *", work, timedelta(minutes=1))])
+        await host.advance(minutes=3)
+        await scheduler.initialize([("kept", "* * * * *", work, timedelta(minutes=1))])
+        await host.advance(minutes=1)
+        await scheduler.stop()
+    page = await page_of(dashboard(store), "/task?name=gone")
+    assert "no longer declared" in said(page)
+    assert len(rows_of(page.partition('id="runs"')[2])) == 5
+    assert "no longer declared" not in said(await page_of(dashboard(store), "/task?name=kept"))
+
+
+async def test_runs_of_a_task_go_on_page_after_page(stage: Stage) -> None:
+    async with client(stage.dashboard()) as opened:
+        place, found = f"/task?name={FAILING}", list[int]()
+        while place:
+            page = (await opened.get(place)).text.partition('id="runs"')[2]
+            found += map(int, re.findall(r'<tr id="run-(\d+)"', page))
+            links = re.findall(r'href="([^"]*)" rel="next"', page)
+            place = html.unescape(links[0]) if links else ""
+    expected = stage.reader.read(lambda view: [run.run_id for run in view.runs(RunSelection(FAILING))])
+    assert found == expected
+    assert len(found) > 60
+
+
+# --- runs ------------------------------------------------------------------------------------------------------------
+
+
+async def test_runs_are_filtered_by_task_outcome_cause_and_time(stage: Stage) -> None:
+    app = stage.dashboard()
+    page = await page_of(app, f"/runs?task={FAILING}&outcome=failure&cause=retry&since=1d")
+    rows = rows_of(page)[1:]
+    assert rows
+    assert all("failure" in row and "retry" in row for row in rows)
+    assert "No run matches" in said(await page_of(app, "/runs?until=2020-01-01"))
+
+
+# --- addresses -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("place", "sentence"),
+    [
+        ("/tasks?state=sleepy", "state is 'sleepy', and must be one of"),
+        ("/tasks?sort=colour", "sort is 'colour', and must be one of"),
+        ("/tasks?after=x", "after is 'x', and must be what a link of this page has"),
+        ("/runs?outcome=good", "outcome is 'good', and must be one of"),
+        ("/runs?since=yesterday", "since: 'yesterday' is not a moment such as"),
+        ("/runs?before=x", "before is 'x', and must be what a link of this page has"),
+        ("/task", "name is missing"),
+        ("/task?generation=x", "generation is 'x', and must be a number from"),
+        (f"/task?name={FAILING}&at=noon", "at: 'noon' is not a moment such as"),
+        ("/tasks?q=%00", "q holds a character that no text has"),
+        ("/?refresh=1", "refresh is '1', and must be a number from 5 to 3,600"),
+    ],
+)
+async def test_a_parameter_that_means_nothing_is_answered_with_a_sentence(
+    stage: Stage, place: str, sentence: str
+) -> None:
+    assert sentence in said(await page_of(stage.dashboard(), place, 400))
+
+
+async def test_an_address_that_is_no_page_says_so(stage: Stage) -> None:
+    for place in ("/nothing", "/static/0/other.css", "/static/app.py", "/api/v1/"):
+        await page_of(stage.dashboard(), place, 404)
+
+
+async def test_a_page_refreshes_itself_where_that_is_asked_for(stage: Stage) -> None:
+    """For browsers without JavaScript."""
+    app = stage.dashboard()
+    assert '<meta http-equiv="refresh" content="30">' in await page_of(app, "/?refresh=30")
+    assert "http-equiv" not in await page_of(app, "/")
+
+
+async def test_every_link_and_asset_of_a_mounted_dashboard_stays_below_its_mount(stage: Stage) -> None:
+    host = FastAPI()
+    host.mount("/ops/duly", stage.dashboard(Settings(title="shop")))
+    async with client(host) as opened:
+        for place in PAGES:
+            page = (await opened.get(f"/ops/duly{place}")).text
+            links = [html.unescape(each) for each in re.findall(r'(?:href|src|action)="([^"]*)"', page)]
+            assert len(links) > 5
+            for link in links:
+                assert link.startswith(("/ops/duly/", "#", "data:,")), link
+            for link in sorted(set(links))[:20]:
+                if link.startswith("/") and link != "/ops/duly/task#why":  # where the form leads to, with a name
+                    assert (await opened.get(link)).status_code == 200, link
+            assert "<title>" in page
+            assert "· shop</title>" in page
+
+
+async def test_pages_are_small(stage: Stage) -> None:
+    """Transferred on the first load, page and assets: less than 30 kB."""
+    async with client(stage.dashboard()) as opened:
+        page = await opened.get("/")
+        assets = re.findall(r'(?:href|src)="(/static/[^"]*)"', page.text)
+        answers = [page, *[await opened.get(asset) for asset in assets]]
+        assert len(answers) == 3
+        assert all(answer.headers["content-encoding"] == "gzip" for answer in answers)
+        sizes = [int(answer.headers["content-length"]) for answer in answers]
+        assert sum(sizes) < 30_000
+        assert sizes[2] < 2_000  # the script
+
+
+# --- hostile ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("prefix", ["", "/mounted"])
+async def test_hostile_names_break_out_of_no_page(hostile_stage: Stage, prefix: str) -> None:
+    """Alone and mounted; each name is found again under the link that its page has."""
+    app: ASGIApp = hostile_stage.dashboard()
+    if prefix:
+        host = FastAPI()
+        host.mount(prefix, app)
+        app = host
+    async with client(app) as opened:
+        listed = (await opened.get(f"{prefix}/tasks")).text
+        links = [html.unescape(link) for link in re.findall(r'name">\s*<a href="([^"]*)"', listed)]
+        assert len(links) == len(NAMES) >= 17
+        places = [f"{prefix}/", f"{prefix}/tasks?q={quote('<script>')}", f"{prefix}/runs", *links]
+        places += [f"{prefix}/runs?task={quote(name, safe='')}" for name in NAMES if len(name) < 1000]
+        places += [f"{prefix}/task?name={quote(name + '?', safe='')}" for name in NAMES if len(name) < 1000]
+        for place in places:
+            answer = await opened.get(place)
+            assert answer.status_code in ({404} if place.endswith("%3F") else {200}), place
+            assert "set-cookie" not in answer.headers
+            page = re.sub(r'value="[^"]*"', "", answer.text)  # what a form sends back is sent as it is
+            for markup in MARKUP:
+                assert markup not in page, (place, markup)
+            assert "49$49" not in answer.text  # a template inside a name is not evaluated
+
+
+@given(
+    page=st.sampled_from(["/", "/tasks", "/task", "/runs", "/api/v1/tasks", "/api/v1/runs", "/api/v1/next",
+                          "/api/v1/explain", "/api/v1/load", "/api/v1/task", "/api/v1/status"]),
+    query=st.dictionaries(
+        st.sampled_from(["q", "state", "sort", "after", "before", "name", "generation", "at", "runs_before", "task",
+                         "outcome", "cause", "since", "until", "refresh", "cron", "tz", "from", "n", "hours", "limit"]),
+        st.one_of(
+            st.text(max_size=40),
+            st.sampled_from([FAILING, "failing", "owed", "next", "failure", "0~x", "-1~", "99999999999999999~a", "0-0",
+                             "2h", "now", "9999-12-31T23:59", "0001-01-01", "24:00", "2026-10-25T02:30", "30 2 * * *",
+                             "0 0 29 2 *", "Europe/Berlin", "../etc/passwd", "1", "-1", "1e9", "٣", "9" * 20]),
+        ),
+        max_size=5,
+    ),
+)  # fmt: skip
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+async def test_no_query_leads_to_an_error_of_the_server(stage: Stage, page: str, query: dict[str, str]) -> None:
+    answer = (await pages_of(stage.dashboard(), str(httpx.URL(page, params=query))))[0]
+    assert answer.status_code < 500, (page, query, answer.text)
+
+
+# --- stores that are not as they should be ---------------------------------------------------------------------------
+
+
+async def test_a_store_that_is_not_there_yet_becomes_the_dashboard(store: Path) -> None:
+    app = dashboard(store, refresh=0.01)
+    async with client(app) as opened:
+        answer = await opened.get("/")
+        assert answer.status_code == 503
+        assert "Nothing here yet" in answer.text
+        assert (await opened.get("/api/v1/health")).status_code == 503
+
+        async def work() -> None: ...
+
+        async with SimulatedHost("2026-10-26T12:00:30", "UTC", store=store) as host:
+            scheduler = host.scheduler()
+            await scheduler.initialize([("first", "* * * * *", work, timedelta(minutes=1))])
+            await scheduler.stop()
+        assert (await opened.get("/tasks")).status_code in {200, 503}  # the sampler looks again within its interval
+        for _ in range(500):
+            if (await opened.get("/")).status_code == 200:
+                break
+        assert "first" in (await opened.get("/tasks")).text
+
+
+def test_a_store_that_is_swapped_truncated_or_removed_is_a_page_that_says_so(store: Path) -> None:
+    make_store(store, [Row("one")])
+    app = dashboard(store, refresh=0.01)
+
+    def ask(place: str) -> httpx.Response:
+        return asyncio.run(pages_of(app, place))[0]
+
+    assert "one" in ask("/tasks").text
+    store.unlink()
+    make_store(store, [Row("other")])
+    assert "other" in ask("/task?name=other").text
+    whole = store.read_bytes()
+    store.write_bytes(whole[: len(whole) // 2 - 100])
+    assert ask("/task?name=other").status_code == 503
+    assert "damaged" in ask("/task?name=other").text
+    store.write_bytes(b"this is no database")
+    assert ask("/runs").status_code == 503
+    store.unlink()
+    assert "Nothing here yet" in ask("/runs").text
+    store.mkdir()
+    assert "is a folder" in ask("/runs").text
+
+
+@pytest.mark.parametrize("kind", ["trigger", "view"])
+async def test_a_file_that_brings_code_of_its_own_is_refused(store: Path, kind: str) -> None:
+    make_store(store, [Row("one")])
+    added = {
+        "trigger": "CREATE TRIGGER t AFTER INSERT ON runs BEGIN DELETE FROM tasks; END",
+        "view": "CREATE VIEW v AS SELECT * FROM tasks",
+    }
+    change(store, added[kind])
+    assert f"holds a {kind} that duly did not make" in html.unescape(await page_of(dashboard(store), "/runs", 503))
+
+
+async def test_a_store_of_a_newer_version_says_which(store: Path) -> None:
+    make_store(store, [Row("one")])
+    change(store, f"PRAGMA user_version = {schema.VERSION + 1}")
+    assert "newer" in said(await page_of(dashboard(store), "/tasks", 503)).lower()
+
+
+def test_stores_of_older_versions_are_shown(tmp_path: Path) -> None:
+    """Every store that version 0.1.0 left, one among them of a process that was killed."""
+    copy = tmp_path / "v0.1.0"
+    shutil.copytree(Path(__file__).parent.parent / "fixtures" / "v0.1.0", copy)
+    stores = sorted(copy.rglob("*.db"))
+    assert len(stores) > 5
+    for store in stores:
+        for answer in asyncio.run(pages_of(dashboard(store), "/", "/tasks", "/runs")):
+            assert answer.status_code == 200, (store, answer.text)
+
+
+async def test_a_store_that_a_writer_holds_is_still_read(store: Path) -> None:
+    """In a write-ahead log, readers do not wait for the writer."""
+    make_store(store, [Row("one")])
+    writer = sqlite3.connect(store, isolation_level=None)
+    try:
+        writer.execute("PRAGMA journal_mode = WAL")
+        writer.execute("BEGIN IMMEDIATE")
+        writer.execute("UPDATE states SET failures = 3")
+        assert "one" in await page_of(dashboard(store), "/tasks")
+        writer.execute("ROLLBACK")
+    finally:
+        writer.close()
+
+
+def test_the_dashboard_changes_nothing_beside_the_store(store: Path, stage: Stage) -> None:
+    store.write_bytes(stage.path.read_bytes())
+    before = {each.name: each.read_bytes() for each in store.parent.iterdir()}
+    asyncio.run(pages_of(over(Stage(store, stage.clock).reader, "s", stage.clock, Settings()), *PAGES))
+    assert {each.name: each.read_bytes() for each in store.parent.iterdir()} == before
+
+
+def test_the_dashboard_imports_neither_the_command_line_nor_the_terminal() -> None:
+    program = "import duly.web.app, duly.web.server, sys; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert [name for name in done.stdout.split() if name.startswith(("duly.cli", "rich"))] == []
