@@ -12,7 +12,8 @@ import click
 from duly.cli import signals
 from duly.cli.completion import complete_target, complete_zone
 from duly.cli.file_trust import warn_of_other_users
-from duly.cli.output import Exit, fail
+from duly.cli.output import Exit, fail, note
+from duly.cli.service.dashboard import Access, open_dashboard, parse_address
 from duly.cli.service.events_log import EventsLog
 from duly.cli.service.once import run_once
 from duly.cli.service.program import Program
@@ -75,6 +76,25 @@ from duly.stores.port import DEFAULT_HISTORY
     is_flag=True,
     help="If another scheduler holds the store, wait until it is free, and then run; without it, exit with code 5.",
 )
+@click.option(
+    "--web",
+    "web_address",
+    metavar="ADDRESS",
+    help="Serve the dashboard at this address as well, such as 127.0.0.1:8347 (docs/dashboard.md).",
+)
+@click.option(
+    "--web-token-file",
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="Demand the token in this file from those who look at the dashboard.",
+)
+@click.option(
+    "--web-allowed-host",
+    "web_allowed_hosts",
+    multiple=True,
+    metavar="NAME",
+    help="Answer to this host name as well; repeatable.",
+)
 @click.option("--trace", is_flag=True, help="Keep a formal trace in the store, for `duly verify`.")
 @click.option(
     "--monitor", is_flag=True, help="Check the formal properties while running; exit with 1 if one was violated."
@@ -99,6 +119,9 @@ def run(
     history: int,
     watch: bool,
     standby: bool,
+    web_address: str | None,
+    web_token_file: Path | None,
+    web_allowed_hosts: tuple[str, ...],
     trace: bool,
     monitor: bool,
     uvloop: bool,
@@ -137,7 +160,8 @@ def run(
     form = "json" if as_json else log_format or ("text" if sys.stdout.isatty() else "json")
     parsed = parse_target(target)
     if once is not None:
-        for name, given in (("watch", watch), ("standby", standby), ("trace", trace), ("monitor", monitor)):
+        without_scheduler = {"watch": watch, "standby": standby, "trace": trace, "monitor": monitor, "web": web_address}
+        for name, given in without_scheduler.items():
             if given:
                 fail(f"--once runs no scheduler, which --{name} is about", f"leave out --{name}")
 
@@ -150,11 +174,31 @@ def run(
     if store is None:
         raise click.UsageError("Missing option '--store' (env var: 'DULY_STORE').", click.get_current_context())
     warn_of_other_users(store, "others can change what runs, and when")
+    dashboard = None
+    if web_address is not None:
+        try:
+            host, port = parse_address(web_address)
+        except ValueError as fault:
+            raise click.BadParameter(str(fault), param_hint="--web") from None
+        dashboard = open_dashboard(store, host, port, Access(web_token_file, web_allowed_hosts, False, "--web-"))
+        note(f"dashboard at {dashboard.address}")
+    elif web_token_file is not None or web_allowed_hosts:
+        fail("--web-token-file and --web-allowed-host are about the dashboard", "add --web 127.0.0.1:8347")
 
     async def serve() -> Exit:
         log = EventsLog(form, verbose=verbose)
         with log.keeping_output():
-            return await Program(parsed, store, options, log, watching=watch, standby=standby, verbose=verbose).serve()
+            program = Program(
+                parsed,
+                store,
+                options,
+                log,
+                watching=watch,
+                standby=standby,
+                verbose=verbose,
+                dashboard=dashboard,
+            )
+            return await program.serve()
 
     return signals.run(serve(), _uvloop() if uvloop else None)
 

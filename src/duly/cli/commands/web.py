@@ -64,8 +64,6 @@ def web(
     """
     access = Access(token_file, allowed_hosts, insecure, "--")
     opened = open_dashboard(store, host, port, access, show_errors=not hide_errors, title=title)
-    say(f"dashboard at {opened.address}")
-    sys.stdout.flush()
     return signals.run(_serve(opened))
 
 
@@ -74,5 +72,8 @@ async def _serve(opened: Dashboard) -> Exit:
     for each in (signal.SIGINT, signal.SIGTERM):
         with contextlib.suppress(NotImplementedError):
             loop.add_signal_handler(each, opened.server.end)
+    # Only now: a program that has read the address may end this one at once.
+    say(f"dashboard at {opened.address}")
+    sys.stdout.flush()
     await opened.serve()
     return Exit.OK

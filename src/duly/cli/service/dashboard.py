@@ -77,6 +77,17 @@ def open_dashboard(
     return Dashboard(server.Server(app), listener, server.address_of(listener))
 
 
+def parse_address(text: str) -> tuple[str, int]:
+    """`127.0.0.1:8347`, `[::1]:8347` or a port alone, which is one of 127.0.0.1; raises ValueError."""
+    host, separator, port = text.rpartition(":")
+    if not separator:
+        host = "127.0.0.1"
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
+        raise ValueError(f"{text!r} is not an address such as 127.0.0.1:8347")
+    return host, int(port)
+
+
 def _refuse(host: str, port: int, fault: Exception) -> NoReturn:
     if isinstance(fault, socket.gaierror | UnicodeError):
         fail(f"no such address: {plain(host)}", "name an address of this machine, such as 127.0.0.1 or 0.0.0.0")
@@ -112,10 +123,9 @@ class DashboardThread:
         """Begin to serve."""
         self._thread.start()
 
-    def end(self, wait_seconds: float) -> None:
-        """Stop serving; returns when that is done, or after some seconds."""
+    def end(self) -> None:
+        """Stop serving; the thread is not waited for, because nothing depends on what it still sends."""
         self._dashboard.server.end()
-        self._thread.join(wait_seconds)
 
     def _run(self) -> None:
         try:

@@ -18,6 +18,7 @@ from typing import Any, Final, TypeVar
 from duly import events
 from duly.cli.file_watch import Signature, pause, signature, watch
 from duly.cli.output import Exit, Failure, failure_of
+from duly.cli.service.dashboard import Dashboard, DashboardThread
 from duly.cli.service.event_lines import holder_text
 from duly.cli.service.events_log import ApplicationLog, EventsLog
 from duly.cli.service.systemd import Notifier
@@ -66,12 +67,14 @@ class Program:
         watching: bool,
         standby: bool,
         verbose: bool,
+        dashboard: Dashboard | None = None,
     ) -> None:
         self._target = target
         self._store = store
         self._log = log
         self._watching = watching
         self._stands_by = standby
+        self._dashboard = None if dashboard is None else DashboardThread(dashboard)
         self._clock = SystemClock()
         self._systemd = Notifier()
         ignored = frozenset() if verbose else _DEBUG_EVENTS - _NEEDED_EVENTS
@@ -104,6 +107,8 @@ class Program:
         ApplicationLog(self._log).install()
         self._take_signals(asyncio.get_running_loop())
         helpers: list[asyncio.Task[None]] = []
+        if self._dashboard is not None:
+            self._dashboard.start()
         if self._stands_by:
             self._stand_by(loaded)
         else:
@@ -130,6 +135,8 @@ class Program:
         finally:
             for helper in helpers:
                 helper.cancel()
+            if self._dashboard is not None:
+                self._dashboard.end()
         return Exit.NO if self._violations else Exit.OK
 
     # --- standing by -------------------------------------------------------------------------------------------------
