@@ -36,7 +36,7 @@ from tests.web.hostile import MARKUP, NAMES
 from tests.web.stage import FixedClock
 
 FAILING = "partners/sync-acme-mirror"
-PAGES = ("/", "/tasks", f"/task?name={FAILING}", "/runs")
+PAGES = ("/", "/tasks", f"/task?name={FAILING}", "/runs", "/calendar", "/next?cron=30+2+*+*+*", "/about")
 
 
 async def pages_of(app: ASGIApp, *places: str) -> list[httpx.Response]:
@@ -261,6 +261,38 @@ async def test_runs_are_filtered_by_task_outcome_cause_and_time(stage: Stage) ->
     assert "No run matches" in said(await page_of(app, "/runs?until=2020-01-01"))
 
 
+# --- what comes ------------------------------------------------------------------------------------------------------
+
+
+async def test_the_calendar_has_every_start_of_the_week(tmp_path: Path, stage: Stage) -> None:
+    rows = [Row("a", "0 12 * * *"), Row("b", "0 12 * * *"), Row("c", "30 * * * *")]
+    path = make_store(tmp_path / "s.db", rows, zone="Europe/Berlin")
+    page = await page_of(Stage(path, stage.clock).dashboard(), "/calendar")
+    assert f"{2 * 7 + 24 * 7} starts in seven days" in said(page)
+    assert f'aria-label="{2 * 7 + 24 * 7} starts in 8 days, at most 2 in one minute."' in page
+    assert rows_of(page)[1] == "Tue 12:00 2"
+    later = await page_of(Stage(path, stage.clock).dashboard(), "/calendar?from=2027-01-01")
+    assert "2027-01-01 12:00 2" in rows_of(later)
+
+
+async def test_an_expression_is_explained_or_corrected(stage: Stage) -> None:
+    app = stage.dashboard()
+    text = said(await page_of(app, "/next?cron=30+2+*+*+*&tz=Europe/Berlin&from=2027-03-27"))
+    assert "Runs at 02:30 every day, in Europe/Berlin." in text
+    assert "02:30 does not exist: clocks go forward" in text
+    wrong = said(await page_of(app, "/next?cron=*/5+*+*+*+*"))
+    assert "not a POSIX cron expression" in wrong
+    assert "0,5,10" in wrong  # what to write instead
+    assert "Five fields" in said(await page_of(app, "/next"))
+
+
+async def test_about_says_how_far_history_reaches(stage: Stage) -> None:
+    text = said(await page_of(stage.dashboard(), "/about"))
+    extent = stage.reader.read(lambda view: view.extent())
+    assert f"runs on record {extent.runs:,}" in text
+    assert f"layout {schema.VERSION}" in text
+
+
 # --- addresses -------------------------------------------------------------------------------------------------------
 
 
@@ -273,6 +305,8 @@ async def test_runs_are_filtered_by_task_outcome_cause_and_time(stage: Stage) ->
         ("/runs?outcome=good", "outcome is 'good', and must be one of"),
         ("/runs?since=yesterday", "since: 'yesterday' is not a moment such as"),
         ("/runs?before=x", "before is 'x', and must be what a link of this page has"),
+        ("/calendar?from=9999-12-31", "from is more than a century away"),
+        ("/next?tz=Mars", "tz is 'Mars', and must be a zone"),
         ("/task", "name is missing"),
         ("/task?generation=x", "generation is 'x', and must be a number from"),
         (f"/task?name={FAILING}&at=noon", "at: 'noon' is not a moment such as"),
@@ -343,7 +377,15 @@ async def test_hostile_names_break_out_of_no_page(hostile_stage: Stage, prefix: 
         listed = (await opened.get(f"{prefix}/tasks")).text
         links = [html.unescape(link) for link in re.findall(r'name">\s*<a href="([^"]*)"', listed)]
         assert len(links) == len(NAMES) >= 17
-        places = [f"{prefix}/", f"{prefix}/tasks?q={quote('<script>')}", f"{prefix}/runs", *links]
+        places = [
+            f"{prefix}/calendar",
+            f"{prefix}/about",
+            f"{prefix}/next?cron={quote(NAMES[0])}",
+            f"{prefix}/",
+            f"{prefix}/tasks?q={quote('<script>')}",
+            f"{prefix}/runs",
+            *links,
+        ]
         places += [f"{prefix}/runs?task={quote(name, safe='')}" for name in NAMES if len(name) < 1000]
         places += [f"{prefix}/task?name={quote(name + '?', safe='')}" for name in NAMES if len(name) < 1000]
         for place in places:
@@ -357,7 +399,8 @@ async def test_hostile_names_break_out_of_no_page(hostile_stage: Stage, prefix: 
 
 
 @given(
-    page=st.sampled_from(["/", "/tasks", "/task", "/runs", "/api/v1/tasks", "/api/v1/runs", "/api/v1/next",
+    page=st.sampled_from(["/", "/tasks", "/task", "/runs", "/calendar", "/next", "/about",
+                          "/api/v1/tasks", "/api/v1/runs", "/api/v1/next",
                           "/api/v1/explain", "/api/v1/load", "/api/v1/task", "/api/v1/status"]),
     query=st.dictionaries(
         st.sampled_from(["q", "state", "sort", "after", "before", "name", "generation", "at", "runs_before", "task",

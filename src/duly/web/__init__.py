@@ -7,7 +7,7 @@ sampler     what concerns all tasks, looked up in the background
 forms       query parameters, parsed to values
 display     names, times and states as markup; the templates
 pictures    SVG made on the server
-overview, tasks, task, runs       the pages
+overview, tasks, task, runs, calendar, expression, about       the pages
 server      uvicorn on a socket that is already bound
 
 docs/dashboard.md says how to start and to protect it. Needs the extra `web`; nothing else of duly imports Starlette.

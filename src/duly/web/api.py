@@ -216,7 +216,7 @@ def _load(source: StoreSource, form: Form) -> Reply:
     sample = _counted(source)
     if sample is None:
         return _counting("load", source)
-    since = form.moment("from", sample.zone, sample.at) or sample.at
+    since = form.near_moment("from", sample.zone, sample.at) or sample.at
     until = Instant(since + (form.number("hours", 1, HOURS_MAX) or 24) * HOUR)
     load = load_of(sample.expressions, since, until, sample.zone, tasks_left_out=sample.tasks_left_out)
     return Reply(_document("load", json_form(load, sample.zone)))

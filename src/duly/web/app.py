@@ -21,7 +21,7 @@ from duly.errors import DulyError, StoreError, StoreUnusedError, TaskTryDeserial
 from duly.stores import SqliteReader
 from duly.stores.port import Reader
 from duly.text import plain
-from duly.web import api, overview, runs, task, tasks
+from duly.web import about, api, calendar, expression, overview, runs, task, tasks
 from duly.web.display import ASSETS
 from duly.web.forms import Form, ParameterError
 from duly.web.frame import Frame, NotThereError, Page, Settings
@@ -87,6 +87,9 @@ def application(
         "/tasks": tasks.page,
         "/task": task.page,
         "/runs": runs.page,
+        "/calendar": calendar.page,
+        "/next": expression.page,
+        "/about": about.page,
     }
     site = Site(source, settings)
     routes = [Route(path, site.answering(page), methods=["GET"]) for path, page in pages.items()]

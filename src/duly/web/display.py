@@ -48,7 +48,14 @@ ASSET_PATHS: Final = {
     name: f"static/{hashlib.sha256(content).hexdigest()[:12]}/{name}" for name, content in ASSETS.items()
 }
 
-NAVIGATION: Final = (("o", "Overview", ""), ("t", "Tasks", "tasks"), ("r", "Runs", "runs"))
+NAVIGATION: Final = (
+    ("o", "Overview", ""),
+    ("t", "Tasks", "tasks"),
+    ("r", "Runs", "runs"),
+    ("c", "Calendar", "calendar"),
+    ("n", "Next", "next"),
+    ("a", "About", "about"),
+)
 """The key after `g`, the word, and the path of each page in the head."""
 
 

@@ -3,14 +3,17 @@
 import contextlib
 from collections.abc import Collection, Mapping
 from datetime import tzinfo
+from typing import Final
 
 from starlette.datastructures import QueryParams
 
-from duly.core.moments import Instant, instant_of
+from duly.core.moments import MICROSECONDS, Instant, instant_of
 from duly.core.zones import zone_of_name
 from duly.insight.moment_text import parse_moment
 from duly.stores.port import TaskPlace
 from duly.text import plain
+
+_CENTURY: Final = 100 * 366 * 86_400 * MICROSECONDS
 
 
 class ParameterError(ValueError):
@@ -56,6 +59,13 @@ class Form:
             moment = instant_of(parse_moment(value, zone, at))
         except (ValueError, OverflowError) as fault:
             raise ParameterError(f"{name}: {plain(fault, longest=200)}") from None
+        return moment
+
+    def near_moment(self, name: str, zone: tzinfo, at: Instant) -> Instant | None:
+        """A moment within a century of now: what is computed from it then lies within the calendar."""
+        moment = self.moment(name, zone, at)
+        if moment is not None and abs(moment - at) > _CENTURY:
+            raise ParameterError(f"{name} is more than a century away")
         return moment
 
     def zone(self, name: str, default: tzinfo) -> tzinfo:

@@ -7,7 +7,7 @@ one image to assistive technology, with a sentence that has its numbers, and eac
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, time, timedelta, tzinfo
+from datetime import date, datetime, time, timedelta, tzinfo
 from typing import Final
 
 from markupsafe import Markup, escape
@@ -238,3 +238,39 @@ def _outline(pieces: Sequence[tuple[float, float]], y: float) -> str:
         else:
             merged.append((left, right))
     return "".join(f"M{left:.1f} {y:g}h{right - left:.1f}v{_ROW:g}h-{right - left:.1f}z" for left, right in merged)
+
+
+# --- the week --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """An hour of the week: its starts, those of its busiest minute, and how busy that is, from 1 to 4."""
+
+    starts: int
+    peak: int
+    heat: int
+
+
+def week(days: Mapping[date, Sequence[Cell]]) -> Markup:
+    """A row for each day, a cell for each hour: the number of starts, and the busiest minute as colour."""
+    left, cell, pitch = 80.0, 46.0, 30.0
+    parts = []
+    for row, (day, hours) in enumerate(days.items()):
+        y = row * pitch
+        parts.append(_text(0, y + 17, f"{day:%a %d %b}", "start"))
+        for hour, found in enumerate(hours):
+            x = left + hour * cell
+            heat = min(found.heat, 4) if found.starts else 0
+            size = f'width="{cell - 3:g}" height="{pitch - 4:g}" rx="3"'
+            parts.append(f'<rect class="h{heat}" x="{x:g}" y="{y:g}" {size}/>')
+            if found.starts:
+                text = f"{found.starts:,}" if found.starts < 100_000 else f"{found.starts // 1000:,}k"
+                place = f'x="{x + cell / 2 - 1.5:g}" y="{y + 17:g}" text-anchor="middle"'
+                parts.append(f'<text class="on{heat}" {place}>{text}</text>')
+    height = len(days) * pitch
+    parts += [_text(left + hour * cell + cell / 2, height + 12, f"{hour:02}") for hour in range(0, 24, 2)]
+    total = sum(found.starts for hours in days.values() for found in hours)
+    most = max((found.peak for hours in days.values() for found in hours), default=0)
+    label = f"{counted(total, 'start')} in {len(days)} days, at most {most:,} in one minute."
+    return _picture(left + 24 * cell, height + 18, label, parts, "wide")

@@ -1,0 +1,105 @@
+"""The load to come: a week by the hour, and its busiest minutes."""
+
+from bisect import bisect_left
+from collections import Counter
+from dataclasses import dataclass
+from datetime import date, timedelta
+from functools import lru_cache
+from typing import Final
+
+from duly.core.moments import MICROSECONDS, Instant, as_datetime, begin
+from duly.insight.load import ComingLoad, load_of
+from duly.web.display import Display
+from duly.web.forms import Form
+from duly.web.frame import Frame
+from duly.web.pictures import Cell, week
+from duly.web.sampler import HOUR, Sample
+
+_DAYS: Final = 7
+_MINUTE: Final = 60 * MICROSECONDS
+_WEEK: Final = _DAYS * 24 * HOUR
+_BUSIEST: Final = 12
+_QUANTILES: Final = (0.5, 0.8, 0.95)
+
+
+@dataclass(frozen=True, slots=True)
+class Week:
+    """The hours of a week, day by day, and how busy each of them is."""
+
+    load: ComingLoad
+    days: dict[date, list[Cell]]
+
+
+def page(frame: Frame, form: Form) -> str:
+    """Show the week that begins at a moment, by default now."""
+    sample = frame.source.sample()
+    clock = frame.source.clock
+    if sample is None:
+        display = frame.display(clock.zone(), Instant(clock.now()))
+        return frame.rendered("calendar.html", display, "Calendar", "Calendar", shown=None, sample=None)
+    since = form.near_moment("from", sample.zone, sample.at) or sample.at
+    shown = _week(_Key(sample), -(-since // _MINUTE))
+    display = frame.display(sample.zone, sample.at)
+    return frame.rendered(
+        "calendar.html",
+        display,
+        "Calendar",
+        "Calendar",
+        shown=shown,
+        sample=sample,
+        picture=week(shown.days),
+        earlier=_link(display, Instant(since - _WEEK)) if since - _WEEK > sample.at else None,
+        later=_link(display, Instant(since + _WEEK)),
+    )
+
+
+def _link(display: Display, since: Instant) -> str:
+    return display.link("calendar", **{"from": f"{as_datetime(since, display.zone):%Y-%m-%d}"})
+
+
+class _Key:
+    """A sample that equals any other with its expressions: their load is computed once."""
+
+    def __init__(self, sample: Sample) -> None:
+        self.sample = sample
+        self.equal_by = (tuple(sample.expressions), str(sample.zone))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Key) and self.equal_by == other.equal_by
+
+    def __hash__(self) -> int:
+        return hash(self.equal_by)
+
+
+@lru_cache(8)
+def _week(key: _Key, minute: int) -> Week:
+    """The week from the beginning of a minute on, counted from the epoch."""
+    sample = key.sample
+    since = Instant(minute * _MINUTE)
+    until = Instant(since + _WEEK)
+    load = load_of(
+        sample.expressions, since, until, sample.zone, busiest=_BUSIEST, tasks_left_out=sample.tasks_left_out
+    )
+    starts: Counter[tuple[date, int]] = Counter()
+    peaks: Counter[tuple[date, int]] = Counter()
+    for due, tasks in load.minutes.items():
+        when = as_datetime(begin(due), sample.zone)
+        place = when.date(), when.hour
+        starts[place] += tasks
+        peaks[place] = max(peaks[place], tasks)
+    # By the busiest minute of an hour, and by its rank among all hours: an even load stays pale.
+    ordered = sorted(peaks.values())
+    bounds = [ordered[min(len(ordered) - 1, int(len(ordered) * share))] for share in _QUANTILES] if ordered else []
+    first, last = as_datetime(since, sample.zone).date(), as_datetime(until, sample.zone).date()
+    days = {
+        first + timedelta(days=number): [
+            Cell(
+                starts[first + timedelta(days=number), hour],
+                peaks[first + timedelta(days=number), hour],
+                1 + bisect_left(bounds, peaks[first + timedelta(days=number), hour]),
+            )
+            for hour in range(24)
+        ]
+        for number in range((last - first).days + 1)
+    }
+    return Week(load, days)
