@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from datetime import tzinfo
 from statistics import median
 from typing import Final
+from weakref import ref
 
 from duly.clock import Clock
 from duly.core.cron import CronExpression, parse_cron
 from duly.core.moments import MICROSECONDS, Instant, as_datetime, instant_of
-from duly.errors import DulyError
+from duly.errors import DulyError, StoreError
 from duly.insight.health import Examination, Health, TaskStatus
 from duly.insight.load import ComingLoad, load_of
 from duly.insight.run import RunReport, run_report
@@ -120,6 +121,7 @@ class Sampler:
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._running = False
+        self._seen: object = None
         self._asked_at = 0.0
         self._number = 0
         self._sample: Sample | None = None
@@ -148,23 +150,28 @@ class Sampler:
             self._asked_at = time.monotonic()
             if not self._running:
                 self._running = True
-                threading.Thread(target=self._run, name="duly-web-sampler", daemon=True).start()
+                self._seen = None
+                # By a weak reference: the thread ends with a dashboard that its application has dropped.
+                threading.Thread(target=_keep_sampling, args=(ref(self),), name="duly-web-sampler", daemon=True).start()
 
-    def _run(self) -> None:
-        seen: object = None
-        while True:
-            version = (self._reader.version(), self._clock.now() // (60 * MICROSECONDS))
-            cost = 0.0
-            if version != seen:
-                began = time.monotonic()
-                self._take()
-                cost, seen = time.monotonic() - began, version
-            time.sleep(max(self._refresh_seconds, _REST_FACTOR * cost))
-            with self._lock:
-                if time.monotonic() - self._asked_at > _IDLE_SECONDS:
-                    # A sample of long ago must not be shown as the present one.
-                    self._running, self._number, self._sample, self._fault = False, 0, None, None
-                    return
+    def sample_if_changed(self) -> float:
+        """Take a sample if the store or the minute is another one than at the last; returns the seconds to rest."""
+        version = (self._reader.version(), self._clock.now() // (60 * MICROSECONDS))
+        cost = 0.0
+        if version != self._seen:
+            began = time.monotonic()
+            self._take()
+            cost, self._seen = time.monotonic() - began, version
+        return max(self._refresh_seconds, _REST_FACTOR * cost)
+
+    def fall_asleep(self) -> bool:
+        """End the sampling if nobody has looked for a while; returns whether it has ended."""
+        with self._lock:
+            if time.monotonic() - self._asked_at <= _IDLE_SECONDS:
+                return False
+            # A sample of long ago must not be shown as the present one.
+            self._running, self._number, self._sample, self._fault = False, 0, None, None
+            return True
 
     def _take(self) -> None:
         sample, fault = None, None
@@ -174,8 +181,19 @@ class Sampler:
         except DulyError as error:
             fault = error
         except Exception as error:  # the thread must go on: the next look may succeed
-            fault = DulyError(f"The store cannot be read: {type(error).__name__}", cause=error)
+            fault = StoreError(
+                f"The store cannot be read: {type(error).__name__}", store=str(self._reader), cause=error
+            )
         with self._changed:
             self._sample, self._fault = sample, fault
             self._number += 1
             self._changed.notify_all()
+
+
+def _keep_sampling(sampler: "ref[Sampler]") -> None:
+    """The thread: look, rest, look again, until nobody has looked for a while or the sampler is gone."""
+    rest = 0.0
+    while (present := sampler()) is not None and not (rest and present.fall_asleep()):
+        rest = present.sample_if_changed()
+        del present
+        time.sleep(rest)

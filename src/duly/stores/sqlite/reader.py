@@ -139,7 +139,7 @@ class SqliteReader:
     def version(self) -> Hashable:
         """The stamps of the files that a scheduler writes; a file that cannot be looked at counts as not there."""
         real = os.path.realpath(self.path)
-        return tuple(_stamp_if_any(file) for file in (real, f"{real}-wal", f"{real}.lock"))
+        return _stamp_if_any(real), _stamp_if_any(f"{real}-wal"), _stamp_if_any(f"{real}.lock")
 
     def _retrying(self, path: str, question: Callable[[View], T]) -> T:
         fault: StoreError | None = None
