@@ -129,14 +129,15 @@ def soak_seconds() -> float:
     return 60 * float(os.environ.get("DULY_SOAK_MINUTES", "1"))
 
 
-def require(component: str, hint: str) -> None:
+def require(component: str, hint: str, *, package: str | None = None) -> None:
     """Skip the calling test unless `component`, a Python module or a program on PATH, is there.
 
     With DULY_REQUIRE_ALL=1, as in CI, the test fails instead: a skip nobody reads is a test nobody has. Only what
-    requirements/dev.in leaves out on this machine is skipped even then, for the reason that stands there.
+    requirements/dev.in leaves out on this machine is skipped even then, for the reason that stands there. `package` is
+    its name there, if that is not the name of the module.
     """
     if importlib.util.find_spec(component) is None and shutil.which(component) is None:
-        if (reason := left_out(component, (ROOT / "requirements/dev.in").read_text())) is not None:
+        if (reason := left_out(package or component, (ROOT / "requirements/dev.in").read_text())) is not None:
             pytest.skip(f"{component} is left out by requirements/dev.in: {reason}")
         missing(component, hint)
 

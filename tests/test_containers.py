@@ -32,7 +32,7 @@ def instruction(name: str) -> str:
 
 
 def yaml(path: Path) -> Any:
-    require("yaml", "pip install -r requirements/dev.txt")
+    require("yaml", "pip install -r requirements/dev.txt", package="pyyaml")
     import yaml as library
 
     return library.safe_load(path.read_text())

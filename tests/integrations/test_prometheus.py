@@ -329,7 +329,7 @@ def test_every_metric_of_the_dashboard_and_of_the_alerts_exists() -> None:
     assert len(panels) == 12
     assert all(metrics_named_in(each) for each in expressions)
     assert metrics_named_in(" ".join(expressions)) <= names
-    require("yaml", "pip install -r requirements/dev.txt")
+    require("yaml", "pip install -r requirements/dev.txt", package="pyyaml")
     import yaml
 
     (group,) = yaml.safe_load((MONITORING / "alerts.yml").read_text())["groups"]
@@ -360,6 +360,7 @@ def test_the_dashboard_has_its_variables_and_no_overlapping_panels() -> None:
     assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
 
 
+@pytest.mark.system
 def test_promtool_accepts_the_alerts() -> None:
     """The rules are what Prometheus reads."""
     require("promtool", "apt-get install prometheus")
@@ -410,6 +411,7 @@ tests:
 """
 
 
+@pytest.mark.system
 def test_each_alert_fires_when_it_should_and_not_before(tmp_path: Path) -> None:
     """As Prometheus evaluates them; a scheduler without tasks does not poll, and that is no reason for an alert."""
     require("promtool", "apt-get install prometheus")
@@ -423,6 +425,7 @@ def test_each_alert_fires_when_it_should_and_not_before(tmp_path: Path) -> None:
     assert tested.returncode == 0, tested.stdout + tested.stderr
 
 
+@pytest.mark.system
 def test_promtool_accepts_what_is_scraped(store: Path) -> None:
     """The exposition, with all families."""
     require("promtool", "apt-get install prometheus")
