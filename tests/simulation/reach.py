@@ -25,8 +25,8 @@ TRANSITIONS: Final = (
     "withdrawn -> ended",
 )
 
-# Not of the lifecycle: raised by parse_cron(), by searches that leave the calendar, by readers of traces and stores,
-# on other platforms.
+# Not of the lifecycle on an embedded store: raised by parse_cron(), by searches that leave the calendar, by readers of
+# traces and stores, by shared stores, on other platforms.
 _ELSEWHERE: Final = {
     duly.InvalidCronExpressionError,
     duly.FieldParseError,
@@ -34,6 +34,11 @@ _ELSEWHERE: Final = {
     duly.StoreUnusedError,
     duly.HostZoneError,  # a simulated host has a zone
     duly.TraceError,
+    duly.ClusterZoneError,
+    duly.ForeignSetError,
+    duly.HostGoneError,
+    duly.StoreRewoundError,
+    duly.StoreSchemaError,
     duly.UnsupportedPlatformError,
 }
 
