@@ -5,10 +5,14 @@ import gc
 import os
 import threading
 
+BESIDE = ("duly-pings", "duly-web")
+"""Threads beside schedulers, which live as long as their process: another test may have begun them."""
+
 
 def left_over() -> list[str]:
-    """Threads of ours that are still alive."""
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("duly")]
+    """Threads of schedulers that are still alive."""
+    names = [thread.name for thread in threading.enumerate()]
+    return [name for name in names if name.startswith("duly") and not name.startswith(BESIDE)]
 
 
 def open_files() -> set[str]:
