@@ -1,8 +1,7 @@
 """Takes the first step of a coroutine at once, without a round through the event loop.
 
-Most callbacks return in their first step, or most of a burst does. Such a one needs no place in the event loop's queue;
-only one that waits goes on as a task. Either way it finds what a task of its own would give it: a context of its own
-and a current task that can be cancelled.
+Most callbacks of a burst return in their first step. Such a callback needs no place in the event loop's queue; only one
+that waits goes on as a task. Either way it finds a context of its own and a current task that can be cancelled.
 
 Since Python 3.12 that is an eager task. On 3.11 a stand-in is the current task while callbacks take their first steps:
 the first that waits keeps it as its own, and the next ones get another. What tells that a stand-in was used before is

@@ -335,7 +335,7 @@ class Runner:
         return isinstance(error, KeyboardInterrupt)
 
     def _count_returned(self, callbacks: int) -> None:
-        """So many fewer are under way; a stop() waits for the last one, and with it the loop."""
+        """Count callbacks that are over; a stop() waits for the last one, and so does the loop."""
         self._traffic.under_way -= callbacks
         if not self._traffic.under_way:
             self.all_returned.set()
