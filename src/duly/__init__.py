@@ -5,12 +5,14 @@ standby     a scheduler that waits until no other one holds its store
 wiring      the inside of a scheduler, put together from the parts below
 engine/     waits, commits, runs callbacks
 core/       pure decisions: cron, occurrences, task states, resolution, agenda
-stores/     durability: the Store and Reader protocols, SQLite
+stores/     durability: the Store and Reader protocols, SQLite, the functions of a shared store on PostgreSQL
 formal/     the observable trace, the properties it must satisfy, and the checker
 testing/    the simulated host, for your tests and ours
 insight/    what a store means to people, as values
 simulation/ what if: the real scheduler on a simulated host, with stand-ins for the callbacks
 cli/        for people: the command line
+web/        for people: the dashboard
+integrations/   inside of, or beside, what applications use already: one module for each framework
 errors, events, clock       the words all of them share
 run_context the run that the current code belongs to; log_filter: the same for log records
 text        text from outside, made safe to show

@@ -12,11 +12,13 @@ due            due minutes of an expression, as integers
 registration   raw tuples to registrations, or the first error
 task           states, transitions, and `obligation()`: why a task must start
 changes        starts and ends by the thousand, in blocks
+news           what hosts of a shared store wrote: the content of its log
 record         persisted rows to states, or a typed error
 stored_order   registrations in the order in which their tasks are stored
 resolution     declared against stored: new, preserved, overridden, orphaned, interrupted
 groups         tasks of one expression, its due minutes, and due lists
 agenda         all tasks in force, indexed by when they need attention; `decide()`
+learning       the tasks of one host as the log of a shared store says they are
 
 Each module imports only modules above it.
 """

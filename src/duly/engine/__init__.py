@@ -27,6 +27,7 @@ settle       durable ends: new states, free slots, waiting successors
 journal      group commit
 runner       callbacks on the event loop or in threads; stamps and records their ends
 first_step   the first step of a callback, at once: most callbacks need no second one
+lease        the right of a host to act on a shared store, and the fence around the steps of its callbacks
 watchdog     names the callback that keeps the event loop from turning
 gate         may anything start? is the engine ending?
 traffic      what the parts must know of each other while runs are under way
