@@ -27,7 +27,7 @@ TASK_EVENTS: Final = {
 COMMON_EVENTS: Final = ("IE", "SS", "SE", "Crash")
 OF_A_TASK: Final = {letter for letters in TASK_EVENTS.values() for letter in letters}
 PARAMETERS: Final = {"Settled": ("SE", "settled"), "Stale": ("RS", "stale"), "Wait": ("", "waits")}
-"""What the model says about an event: with which it can come, and as what."""
+"""An event in the model: with which it can come, and as what."""
 CHECKED: Final = ("S1", "S2", "S4", "S5", "S5⁺", "S6a", "S6b")
 
 Value = bool | str
@@ -99,7 +99,7 @@ class Registers:
     # --- inlines -----------------------------------------------------------------------------------------------------
 
     def updates(self, letters: set[str], *, of_a_task: bool) -> list[str]:
-        """What an event does to the registers of a task, or to the common ones."""
+        """The effect of an event on the registers of a task, or to the common ones."""
         changes: dict[str, str] = {}
         for name, (raised, cleared) in self.held.items():
             if (name in self.of_a_task) is not of_a_task:
@@ -118,7 +118,7 @@ class Registers:
         return lines
 
     def asserts(self, event: str, letters: set[str]) -> list[str]:
-        """What is checked before an event takes effect."""
+        """The checks before an event takes effect."""
         lines = []
         for property_id, at, claim in self.checks:
             if at in letters:

@@ -30,11 +30,11 @@ class NotInTimeError(AssertionError):
 
 
 PATIENCE_IS_OVER: Final = (NotInTimeError, TimeoutError, subprocess.TimeoutExpired, threading.BrokenBarrierError)
-"""What a test raises when it has waited long enough. `asyncio.wait_for` and `asyncio.timeout` raise a TimeoutError."""
+"""Raised by a test that has waited long enough. `asyncio.wait_for` and `asyncio.timeout` raise a TimeoutError."""
 
 
 class Compute:
-    """What the machine gave between `begin()` and `end()`: Linux's word, and a thread that wants to wake up often.
+    """Compute from the machine between `begin()` and `end()`: Linux's word, and a thread that wants to wake up often.
 
     Not every test can have such a thread beside it: Python warns who forks with threads around.
     """

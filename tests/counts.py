@@ -31,7 +31,7 @@ def count(full: int, quick: int) -> int:
 
 
 def described() -> str:
-    """What this run takes, for the head of its report."""
+    """The share that this run takes, for the head of its report."""
     if FULL:
         return "counts: full"
     return f"counts: a share, DULY_SEED={SEED} (`make test-all` takes all)"

@@ -13,7 +13,7 @@ print(described())
 
 
 def asked(**variables: str) -> list[str]:
-    """What a process with these variables is given."""
+    """The counts of a process with these variables."""
     told = subprocess.run(
         [sys.executable, "-c", ASK],
         cwd=ROOT,

@@ -1,11 +1,13 @@
-"""What is loaded when: `import duly` loads names, a scheduler its engine, and neither of them the rest."""
+"""Modules are loaded when needed: `import duly` loads names, a scheduler its engine, and neither of them the rest."""
 
 import inspect
 import os
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable, Iterator
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -20,7 +22,9 @@ NOT_FOR_A_SCHEDULER = (
     "duly.cli", "duly.insight", "duly.integrations", "duly.simulation", "duly.testing", "duly.web",
     "duly.formal.checking", "duly.formal.fast_path", "duly.formal.machine", "duly.formal.monitor",
     "duly.formal.properties", "duly.formal.reader", "duly.formal.registers", "duly.formal.witnesses",
-    "duly.stores.sqlite.reader",
+    "duly.core.learning", "duly.engine.cluster", "duly.engine.colleagues", "duly.engine.membership",
+    "duly.engine.shared_clock", "duly.engine.shared_lifecycle", "duly.engine.shared_monitor",
+    "duly.stores.shared", "duly.stores.shared_trace", "duly.stores.sqlite.reader",
 )  # fmt: skip
 NOT_FOR_ITS_NAMES = (*NOT_FOR_A_SCHEDULER, "duly.engine", "duly.events", "duly.formal", "duly.stores", "sqlite3")
 
@@ -54,7 +58,13 @@ def test_a_scheduler_loads_its_engine_and_neither_the_checker_nor_the_command_li
 
 @pytest.mark.parametrize(
     "statement",
-    ["import duly.formal.reader", "import duly.testing", "import duly.cli.app", "import duly.stores.sqlite.reader"],
+    [
+        "import duly.formal.reader",
+        "import duly.testing",
+        "import duly.cli.app",
+        "import duly.engine.cluster",
+        "import duly.stores.sqlite.reader",
+    ],
 )
 def test_the_lists_name_modules_that_exist(statement: str) -> None:
     """A module that is renamed must be renamed in the lists, or the tests above hold nothing."""
@@ -95,7 +105,8 @@ def test_the_types_of_the_public_names_can_be_read() -> None:
     found = dict(public_callables())
     assert len(found) > 300
     hints = {name: get_type_hints(each) for name, each in found.items()}
-    assert hints["duly.Scheduler.__init__"]["store"] == str | os.PathLike[str] | duly.stores.Store
+    kinds = str | os.PathLike[str] | duly.stores.Store | duly.stores.SharedStore
+    assert hints["duly.Scheduler.__init__"]["store"] == kinds
     assert hints["duly.Scheduler.__init__"]["on_event"] == Callable[[duly.events.Event], object] | None
 
 
@@ -123,15 +134,30 @@ def test_names_of_the_package_and_the_text_of_a_scheduler_are_for_people() -> No
     assert repr(duly.Scheduler(":memory:")) == "<duly.Scheduler on SqliteStore(':memory:'), not running>"
 
 
-@pytest.mark.parametrize(
-    "url", ["postgresql://app:s3cret@db/shop", "postgres://db/shop", "postgresql+psycopg://db/shop"]
-)
-def test_a_url_of_postgresql_is_refused_and_not_taken_for_a_file(
-    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """SPEC 9.1: not in force yet."""
+def test_the_package_knows_its_version() -> None:
+    """`duly.__version__` is what pip shows, looked up when it is asked for."""
+    declared = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())["project"]["version"]
+    assert duly.__version__ == declared
+    assert "importlib.metadata" not in loaded_by("import duly")
+    assert not hasattr(duly, "__versions__")
+
+
+def test_the_version_is_not_made_up_where_duly_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A source tree on the path has no metadata."""
+
+    def nothing(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr("importlib.metadata.version", nothing)
+    with pytest.raises(AttributeError, match="not installed"):
+        duly.__version__  # noqa: B018 - asked for
+
+
+@pytest.mark.parametrize("url", ["postgresql://app:s3cret@db/shop", "postgres://db/shop"])
+def test_a_url_of_postgresql_is_not_taken_for_a_file(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SPEC 9.1: it names a shared store; nothing is connected to before `initialize`."""
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(duly.StoreError, match=r"cannot run on PostgreSQL yet: .* name a file") as refused:
-        duly.Scheduler(url)
-    assert "s3cret" not in str(refused.value)
+    text = repr(duly.Scheduler(url))
+    assert "(schema duly)" in text
+    assert "s3cret" not in text
     assert list(tmp_path.iterdir()) == []

@@ -1,4 +1,4 @@
-"""What is pinned serves every supported Python, and tests of packages that one of them cannot have are skipped."""
+"""The pins serve every supported Python, and tests of packages that one of them cannot have are skipped."""
 
 import tomllib
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ SUPPORTED = [
 
 
 def requirements(path: Path, version: str) -> Iterator[Requirement]:
-    """What a file asks for, or pins, on one version of Python."""
+    """The requirements or pins of a file, on one version of Python."""
     for line in path.read_text().splitlines():
         text = line.partition("#")[0].removesuffix("\\").strip()
         if text and not text.startswith("-"):
@@ -29,7 +29,7 @@ def requirements(path: Path, version: str) -> Iterator[Requirement]:
 
 
 @pytest.mark.parametrize("version", SUPPORTED)
-@pytest.mark.parametrize("name", ["run", "dev", "bench", "bench-any", "bench-apscheduler4"])
+@pytest.mark.parametrize("name", ["run", "dev", "bench", "bench-any", "bench-apscheduler4", "docs", "dist"])
 def test_every_requirement_is_pinned_once_for_every_supported_python(name: str, version: str) -> None:
     """`make lock` was run after the last change of requirements/*.in."""
     asked = list(requirements(ROOT / f"requirements/{name}.in", version))

@@ -5,22 +5,22 @@ standby     a scheduler that waits until no other one holds its store
 wiring      the inside of a scheduler, put together from the parts below
 engine/     waits, commits, runs callbacks
 core/       pure decisions: cron, occurrences, task states, resolution, agenda
-stores/     durability: the Store and Reader protocols, SQLite, the functions of a shared store on PostgreSQL
+stores/     durability: the Store and Reader protocols, SQLite, PostgreSQL
 formal/     the observable trace, the properties it must satisfy, and the checker
-testing/    the simulated host, for your tests and ours
+testing/    the simulated host, and several on one store, for your tests and ours
 insight/    what a store means to people, as values
-simulation/ what if: the real scheduler on a simulated host, with stand-ins for the callbacks
+simulation/  what if: the real scheduler on a simulated host, with stand-ins for the callbacks
 cli/        for people: the command line
 web/        for people: the dashboard
 integrations/   inside of, or beside, what applications use already: one module for each framework
 errors, events, clock       the words all of them share
-run_context the run that the current code belongs to; log_filter: the same for log records
+run_context  the run that the current code belongs to; log_filter: the same for log records
 text        text from outside, made safe to show
 lazy        names of a package that are loaded at their first use
 threads     daemon threads for blocking calls: callbacks, and a store's writer
 
-Imports point one way: cli -> testing -> scheduler, engine -> stores -> core -> errors, events -> text; formal and
-insight read core.
+Imports point one way: cli, web -> testing -> scheduler -> engine, stores -> stores.port -> core -> errors, events ->
+text. The engine knows of stores no more than their port; formal and insight read core.
 """
 
 from importlib import import_module
@@ -74,6 +74,8 @@ from duly.standby import Standby, standby
 if TYPE_CHECKING:
     from duly import events, stores
 
+    __version__: str
+
 __all__ = [
     "Clock",
     "ClusterZoneError",
@@ -124,10 +126,19 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> ModuleType:
-    """Load `duly.events` and `duly.stores` at their first use: `import duly` leaves out all but the public names."""
+def __getattr__(name: str) -> ModuleType | str:
+    """Load `duly.events` and `duly.stores` at their first use, and look up the version only when it is asked for.
+
+    `import duly` leaves out all but the public names.
+    """
     if name in ("events", "stores"):
         return import_module(f"{__name__}.{name}")
+    if name == "__version__":
+        metadata = import_module("importlib.metadata")
+        try:
+            return str(metadata.version("duly"))
+        except metadata.PackageNotFoundError as error:
+            raise AttributeError("duly is not installed here, so its version is not known") from error
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

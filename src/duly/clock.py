@@ -17,7 +17,7 @@ from duly.errors import HostZoneError
 
 @runtime_checkable
 class Clock(Protocol):
-    """What the scheduler needs to know about time. A clock of your own can run faster, stand still, or replay."""
+    """The scheduler's source of time. A clock of your own can run faster, stand still, or replay."""
 
     def now(self) -> int:
         """The wall clock: microseconds since the epoch (1970-01-01T00:00:00Z). It may be set, even back."""
@@ -32,11 +32,15 @@ class Clock(Protocol):
         ...
 
     async def sleep_until(self, instant: int, wake: asyncio.Event) -> None:
-        """Return when `now()` has reached `instant`, or as soon as `wake` is set; at most a minute lies between.
+        """Return when `now()` has reached an instant, or as soon as the event is set.
 
         Measure the wait in passing time: if the wall clock is set meanwhile, the loop finds that out after the wait.
-        The clock may set `wake` itself when the time has come. It must await and never block, because the event loop
-        belongs to the application. Ends, retries and `stop()` set `wake`: a clock that ignores it delays them all.
+        The clock may set the event itself when the time has come. It must await and never block, because the event loop
+        belongs to the application. Ends, retries and `stop()` set the event: a clock that ignores it delays them all.
+
+        Parameters:
+            instant: microseconds since the epoch; at most a minute ahead.
+            wake: the event that ends the wait early.
         """
         ...
 
@@ -64,6 +68,13 @@ class SystemClock:
     async def sleep_until(self, instant: int, wake: asyncio.Event) -> None:
         """Wait on the event loop's timer."""
         await doze((instant - self.now()) / MICROSECONDS, wake)
+
+
+def boottime() -> float:
+    """Seconds since some fixed moment that count on while the machine is suspended."""
+    if hasattr(time, "CLOCK_BOOTTIME"):
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+    return time.monotonic()  # on macOS it counts suspended time
 
 
 async def doze(seconds: float, wake: asyncio.Event) -> None:

@@ -13,7 +13,14 @@ class RunFilter(logging.Filter):
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Note the current run in the record, and let it pass."""
+        """Note the current run in a record, and let it pass.
+
+        Parameters:
+            record: the record; it gets the attributes `duly_task` and `duly_run_id`.
+
+        Returns:
+            True: no record is held back.
+        """
         if not hasattr(record, "duly_task"):
             run = current_run()
             record.duly_task = None if run is None else run.task

@@ -6,9 +6,9 @@ nothing more.
 """
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
@@ -42,6 +42,22 @@ class CurrentRun:
     key: str
     """An idempotency key: the same text for every attempt, another one for every obligation."""
 
+    fence: int | None = None
+    """On a shared store a number that grows with every start of the task, across hosts; None on any other."""
+
+    _check: Callable[[], None] | None = field(default=None, repr=False, compare=False)
+
+    def check(self) -> None:
+        """Ask whether this host may still act for the task; from any thread.
+
+        Call it before each effect that must never happen twice. On a store that is not shared it does nothing.
+
+        Raises:
+            LeaseLostError: another host may have started the task meanwhile.
+        """
+        if self._check is not None:
+            self._check()
+
 
 class RunInContext(Protocol):
     """A run as the context variable holds it."""
@@ -54,7 +70,7 @@ class RunInContext(Protocol):
         ...
 
     def describe(self) -> CurrentRun:
-        """What its own code is told about it."""
+        """The description that its own code gets."""
         ...
 
 
@@ -63,9 +79,12 @@ inside: ContextVar[RunInContext | None] = ContextVar("duly_run", default=None)
 
 
 def current_run() -> CurrentRun | None:
-    """Describe the run that the calling code belongs to; None outside of a run.
+    """Describe the run that the calling code belongs to.
 
     Inside means: in a callback, in asyncio tasks that it spawned, and in its worker thread, until the run has ended.
+
+    Returns:
+        The run; None outside of a run.
     """
     run = inside.get()
     while run is not None and run.ended:

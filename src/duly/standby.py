@@ -28,11 +28,23 @@ LOOK_EVERY_MAX: Final = timedelta(minutes=1)
 async def standby(
     scheduler: Scheduler, registrations: Sequence[Sequence[Any]], *, look_every: timedelta = LOOK_EVERY
 ) -> "AsyncIterator[Standby]":
-    """Run `scheduler` here as soon as no other one holds its store; leaving the block stops it.
+    """Run a scheduler here as soon as no other one holds its store; leaving the block stops it.
 
-    Entering does not wait. `.holding` says whether it runs here, `await .held()` waits until it does. A store that no
-    other scheduler can hold, such as one in memory, is used at once. Any error but a lost race for the store ends the
-    standby: it is reported as `StandbyFailed`, and raised by `held()` and on leaving.
+    Entering does not wait. A store that no other scheduler can hold, such as one in memory, is used at once.
+
+    Parameters:
+        scheduler: the scheduler that is to run here.
+        registrations: what `Scheduler.initialize()` takes; they are checked when the wait begins.
+        look_every: how often a scheduler that has to wait looks whether the store is free; at most a minute.
+
+    Yields:
+        The `Standby`: `.holding` says whether the scheduler runs here, `await .held()` waits until it does.
+
+    Raises:
+        TypeError: `scheduler` or `look_every` has the wrong type.
+        ValueError: `look_every` is not positive, or more than a minute.
+        Exception: on leaving, the error that ended the standby: anything that `initialize()` raises but a lost race for
+            the store. It was reported as `StandbyFailed` when it happened.
     """
     standing_by = Standby(scheduler, registrations, look_every=look_every)
     waiting = asyncio.create_task(standing_by.run(), name="duly-standby")
@@ -50,7 +62,17 @@ async def standby(
 
 
 class Standby:
-    """One wait for a store, from its first look to the moment at which its scheduler runs here."""
+    """One wait for a store, from its first look to the moment at which its scheduler runs here; made by `standby()`.
+
+    Parameters:
+        scheduler: the scheduler that is to run here.
+        registrations: what `Scheduler.initialize()` takes.
+        look_every: how often it looks whether the store is free.
+
+    Raises:
+        TypeError: `scheduler` or `look_every` has the wrong type.
+        ValueError: `look_every` is not positive, or more than a minute.
+    """
 
     def __init__(
         self, scheduler: Scheduler, registrations: Sequence[Sequence[Any]], *, look_every: timedelta = LOOK_EVERY
@@ -62,7 +84,7 @@ class Standby:
         if not timedelta(0) < look_every <= LOOK_EVERY_MAX:
             raise ValueError(f"look_every must be more than zero and at most a minute, got {look_every}")
         self.registrations = registrations
-        """What is declared when the store is free; it can be replaced until then."""
+        """The registrations that are declared when the store is free; they can be replaced until then."""
         self.failure: Exception | None = None
         """The error that ended the wait."""
         self._lifecycle: Lifecycle = lifecycle_of(scheduler)
@@ -77,7 +99,12 @@ class Standby:
         return self._lifecycle.engine is not None
 
     async def held(self) -> None:
-        """Wait until the scheduler runs here; raises the error that ended the standby, if one did."""
+        """Wait until the scheduler runs here.
+
+        Raises:
+            RuntimeError: the block was left before the store was free.
+            Exception: the error that ended the standby.
+        """
         await self._over.wait()
         if self.failure is not None:
             raise self.failure
@@ -102,7 +129,11 @@ class Standby:
                 outbox.emit(StandbyEnded(self.holding))
 
     def end(self, _: object = None) -> None:
-        """The wait is over, whatever came of it: `held()` returns or raises."""
+        """End the wait, whatever came of it: `held()` returns or raises.
+
+        Parameters:
+            _: the asyncio task that has ended, whose callback this is.
+        """
         self._over.set()
 
     async def _take_over(self) -> None:

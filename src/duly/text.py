@@ -1,6 +1,6 @@
 """Text from outside, written so that a log, a terminal or a message shows it and is not changed by it.
 
-And the word that was meant by one that is not known.
+And the word that was meant by one that is not known; and the names of attributes in logs and in JSON.
 """
 
 from collections.abc import Iterable
@@ -55,3 +55,9 @@ def _distance(one: str, other: str) -> int:
                 cost = min(cost, earlier[m - 2] + 1)
             row.append(cost)
     return row[-1]
+
+
+def wire_name(attribute: str) -> str:
+    """The name of an attribute in logs and in JSON: `task_name` is `taskName`."""
+    head, *rest = attribute.split("_")
+    return head + "".join(word.capitalize() for word in rest)

@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 T = TypeVar("T")
 
-_JOIN_SECONDS: Final = 10
+JOIN_SECONDS: Final = 10.0
 
 _Queue = queue.SimpleQueue[Callable[[], object] | None]
 """Calls for the threads; a None ends the thread that takes it."""
@@ -27,10 +27,13 @@ class Threads(Protocol):
         """Run a call in the caller's context, away from the event loop; calls begin in the order in which they come."""
         ...
 
-    def close(self, last: Callable[[], object] | None = None, *, wait: bool = True) -> None:
+    def close(
+        self, last: Callable[[], object] | None = None, *, wait: bool = True, seconds: float = JOIN_SECONDS
+    ) -> None:
         """End the threads once they have run what was given to them, and `last` after all of that.
 
-        `last` is for a single thread, and needs no event loop. Without `wait` this returns before the threads end.
+        `last` is for a single thread, and needs no event loop. Without `wait` this returns before the threads end; with
+        it, after `seconds` at most.
         """
         ...
 
@@ -71,7 +74,9 @@ class DaemonThreads:
         self._calls.put(perform)
         return answer
 
-    def close(self, last: Callable[[], object] | None = None, *, wait: bool = True) -> None:
+    def close(
+        self, last: Callable[[], object] | None = None, *, wait: bool = True, seconds: float = JOIN_SECONDS
+    ) -> None:
         """End every thread; if none was ever started, run `last` here. Later calls start new threads."""
         threads, self._threads = self._threads, []
         calls, self._calls = self._calls, queue.SimpleQueue()
@@ -82,7 +87,7 @@ class DaemonThreads:
         for _ in threads:
             calls.put(None)
         for thread in threads if wait else ():
-            thread.join(timeout=_JOIN_SECONDS)
+            thread.join(timeout=seconds)
 
     def _settle(self, answer: "asyncio.Future[Any]", result: object, error: BaseException | None) -> None:
         self._under_way -= 1
@@ -116,7 +121,9 @@ class Inline:
         """Run the call here and now."""
         return call()
 
-    def close(self, last: Callable[[], object] | None = None, *, wait: bool = True) -> None:
+    def close(
+        self, last: Callable[[], object] | None = None, *, wait: bool = True, seconds: float = JOIN_SECONDS
+    ) -> None:
         """Run `last` here and now; there is nothing to end."""
         if last is not None:
             last()
@@ -130,3 +137,60 @@ def default_threads() -> int:
 def _serve(calls: _Queue) -> None:
     while (perform := calls.get()) is not None:
         perform()
+
+
+class Ticker(Protocol):
+    """Calls a function again and again, however busy the event loop is; on a simulated host, on the event loop."""
+
+    def start(self, call: Callable[[], float | None], seconds: float, last: Callable[[], object]) -> None:
+        """Call it from now on, and again this long after each call has returned; at the end call `last`.
+
+        A call that returns a number of seconds wants to be called again that soon.
+        """
+        ...
+
+    def hurry(self) -> None:
+        """Call it at once, unless it is being called; from any thread."""
+        ...
+
+    def stop(self) -> None:
+        """Call it no more; a call that is under way is not waited for."""
+        ...
+
+
+class TickerThread:
+    """A daemon thread that calls a function again and again until it is stopped or the event loop is closed.
+
+    While the event loop does not run, it does not call: the program has put the scheduler aside. A loop that a callback
+    blocks does run.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._over = False
+        self._bell = threading.Event()
+
+    def start(self, call: Callable[[], float | None], seconds: float, last: Callable[[], object]) -> None:
+        """Call it from now on, and again this long after each call has returned; at the end call `last`.
+
+        A call that returns a number of seconds wants to be called again that soon.
+        """
+        loop = asyncio.get_running_loop()
+
+        def tick() -> None:
+            while not self._over and not loop.is_closed():
+                sooner = call() if loop.is_running() else None
+                self._bell.wait(seconds if sooner is None else sooner)
+                self._bell.clear()
+            last()
+
+        threading.Thread(target=tick, name=self._name, daemon=True).start()
+
+    def hurry(self) -> None:
+        """Call it at once, unless it is being called; from any thread."""
+        self._bell.set()
+
+    def stop(self) -> None:
+        """Call it no more; a call that is under way is not waited for."""
+        self._over = True
+        self._bell.set()

@@ -18,10 +18,10 @@ from duly.core.moments import Instant
 from duly.core.news import RUNS_OF_A_HOST, Buried, LogEntry, Replaced, host_of
 from duly.core.record import read_equal
 from duly.core.registration import RunsOn
+from duly.core.request import changes_of
 from duly.core.steps import finish
 from duly.core.task import End, Running, Start, Task, TaskState, fail, interrupt, succeed
 from duly.errors import HostGoneError
-from duly.stores.postgres.entries import changes_of
 from tests.counts import share
 from tests.stores.shared_hosts import MINUTE, TaskSet, TestHost
 from tests.stores.shared_stores import MemoryStoreUnderTest
@@ -60,7 +60,7 @@ class CoreHost:
     def load(self) -> None:
         """Know what a snapshot says."""
         self.agenda = Agenda(UTC, self.key)
-        self.learner = Learner(self.agenda, self.key, restart=True)
+        self.learner = Learner(self.agenda, self.key)
         content = self.store.load()
         self.asks.seen = content.position
         states, runs = known_from_a_snapshot(self.store)
@@ -69,7 +69,7 @@ class CoreHost:
             for generations, names, expression, delay, _, _, written_by in read_equal(content.records)
         ]
         finish(self.agenda.enter(tasks, self.store.now))
-        finish(self.learner.know(tasks, runs, content.blocked))
+        finish(self.learner.know(tasks, runs, content.blocked, restart=True))
         self.tasks = {task.generation: task for task in tasks}
 
     def read(self) -> None:

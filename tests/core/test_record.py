@@ -263,7 +263,8 @@ def test_a_missing_field_is_named(field: str) -> None:
     """SPEC 5.5, 000: "Missing required field: <field>"."""
     error = refusal(row(NEW, **{field: None}))
     assert type(error) is TaskMissingFieldError
-    assert str(error) == f"Missing required field: {field}"
+    assert error.message == f"Missing required field: {field}"
+    assert field == "name" or str(error).endswith(": in the record of 'a'")
     assert error.details["field"] == field
     assert error.details["taskName"] == (None if field == "name" else "a")
 
@@ -299,7 +300,7 @@ def test_a_number_of_the_wrong_type_is_named(field: str, value: object) -> None:
     error = refusal(row(RERUNNING, **{field: value}))
     assert type(error) is TaskInvalidTypeError
     actual = type(value).__name__
-    assert str(error) == f"Invalid type for field '{field}': expected int, got {actual}"
+    assert error.message == f"Invalid type for field '{field}': expected int, got {actual}"
     assert {key: error.details[key] for key in ("field", "value", "expectedType", "actualType")} == {
         "field": field,
         "value": value,
@@ -353,7 +354,7 @@ def test_a_value_that_duly_never_writes_is_named(field: str, value: object) -> N
     error = refusal(row(RERUNNING, **{field: value}))
     assert type(error) is TaskInvalidValueError
     assert (error.details["field"], error.details["value"]) == (field, value)
-    assert str(error) == f"Invalid value for field '{field}': {error.details['reason']}"
+    assert error.message == f"Invalid value for field '{field}': {error.details['reason']}"
 
 
 def test_a_stored_expression_that_does_not_parse_keeps_the_parser_error() -> None:

@@ -178,6 +178,7 @@ def test_a_name_that_cannot_be_stored_is_refused(name: str, reason: str) -> None
     assert details["value"] == name
     assert reason in details["reason"]
     assert details["reason"] in str(caught.value)
+    assert details["hint"].startswith("registration 1 ('")
 
 
 @pytest.mark.parametrize("name", [" ", "\t", "\n", "a b", "🎉", "ä", "\U0010ffff", "\x01", "x" * 100_000, "'\";--"])
@@ -226,8 +227,13 @@ def test_a_negative_delay_is_refused_in_milliseconds_away_from_zero(delay: timed
     """SPEC 1.5: retryDelayMs of a negative delay is rounded away from zero."""
     with pytest.raises(NegativeRetryDelayError) as caught:
         read(good(name="x", delay=delay))
-    assert str(caught.value) == "Retry delay must be non-negative"
-    assert caught.value.details == {"registrationIndex": 0, "taskName": "x", "retryDelayMs": milliseconds}
+    assert caught.value.message == "Retry delay must be non-negative"
+    hint = caught.value.details["hint"]
+    unit, number = ("seconds", milliseconds // 1000) if milliseconds % 1000 == 0 else ("milliseconds", milliseconds)
+    assert hint == f"registration 0 ('x'): write timedelta({unit}={-number}), not {unit}={number}"
+    assert str(caught.value) == f"Retry delay must be non-negative: {hint}"
+    facts = {"registrationIndex": 0, "taskName": "x", "retryDelayMs": milliseconds}
+    assert caught.value.details == facts | {"hint": hint}
 
 
 @pytest.mark.parametrize(

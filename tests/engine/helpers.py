@@ -1,4 +1,4 @@
-"""What tests of the engine share: registrations, the work behind them, and the engine of a scheduler."""
+"""Helpers for tests of the engine: registrations, the work behind them, and the engine of a scheduler."""
 
 from collections.abc import Awaitable, Callable
 from datetime import timedelta

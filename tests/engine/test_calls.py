@@ -1,4 +1,4 @@
-"""What the trace says of initialize() and stop() when calls overlap, outlive an engine, fail, or are cancelled."""
+"""The trace of initialize() and stop() when calls overlap, outlive an engine, fail, or are cancelled."""
 
 import asyncio
 import json
@@ -94,6 +94,26 @@ async def test_a_refused_stop_and_a_cancelled_initialize_leave_one_row_each(stor
         ("SS", 4),
         ("SE", 4),
     ]
+
+
+async def test_an_initialize_that_was_cancelled_before_its_first_step_is_closed_in_the_trace(store: Path) -> None:
+    """SPEC 4.3, FORMAL A1: something cancels every task of the event loop in the round in which the call is made."""
+    async with SimulatedHost("2024-01-01T12:00:30", "UTC", store) as host:
+        scheduler = host.scheduler(trace=True)
+
+        async def work() -> None: ...
+
+        await scheduler.initialize(tasks(1, work))
+        await host.advance(seconds=1)
+        before = asyncio.all_tasks()
+        call = asyncio.ensure_future(scheduler.initialize(tasks(2, work)))
+        await asyncio.sleep(0)
+        for task in asyncio.all_tasks() - before:
+            task.cancel()
+        await host.advance()
+        assert call.cancelled()
+        await scheduler.stop()
+    assert calls(store)[3:] == [("IS", 2), ("IF", 2, "CancelledError"), ("SS", 3), ("SE", 3)]
 
 
 # --- one call after the other ----------------------------------------------------------------------------------------

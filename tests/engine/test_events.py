@@ -8,7 +8,7 @@ import re
 import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import NoneType, UnionType
@@ -21,15 +21,26 @@ import duly
 from duly import events
 from duly.events import (
     ClockJumped,
+    DeclarationSuperseded,
+    EditionReinstated,
     Event,
     EventLoopBlocked,
+    HostClockSkewed,
+    HostJoined,
+    HostLeft,
+    HostLost,
+    HostOptionOverruled,
     HostZoneChanged,
+    LeaseLost,
+    LeaseResumed,
+    LeaseSuspended,
     PollCompleted,
     PollingStarted,
     PollingStopped,
     PollingStopRequested,
     PollStarted,
     PropertyViolated,
+    RejoinFailed,
     SchedulerInitializationCompleted,
     SchedulerInitializationFailed,
     SchedulerInitializationStarted,
@@ -41,9 +52,11 @@ from duly.events import (
     StandbyEnded,
     StandbyFailed,
     StandbyStarted,
+    StartsRefused,
     StoreFault,
     StoreRecovered,
     TaskAdded,
+    TaskEvent,
     TaskInterrupted,
     TaskOrphaned,
     TaskOverridden,
@@ -52,15 +65,16 @@ from duly.events import (
     TaskRetryStarted,
     TaskRunCompleted,
     TaskRunFailed,
+    TaskRunFenced,
     TaskRunOverdue,
     TaskRunStarted,
     TaskScheduled,
     TaskSkipped,
     TaskStartDelayed,
     both,
-    wire_name,
 )
 from duly.testing import SimulatedHost
+from duly.text import wire_name
 from tests.engine.helpers import EVERY_MINUTE, MINUTE, Registration, fail, noop, registration, works
 from tests.reference import ROOT, code, rows, sections
 from tests.stores.helpers import constrain_tasks
@@ -97,31 +111,44 @@ FULL: list[Event] = [
     StandbyFailed("StoreError", "why"),
     SchedulerStopRequested(),
     SchedulerStopped(),
-    TaskRunStarted("task", MOMENT, MOMENT, "retry", 1, True),
-    TaskRunCompleted("task", 1.0, 1),
-    TaskRunFailed("task", 1.0, "why", 1, MOMENT, exception=ValueError("why")),
-    TaskRetryStarted("task", 1),
-    TaskRetryPreempted("task", "why"),
-    TaskInterrupted("task", MOMENT, 1, MOMENT),
-    TaskStartDelayed("task", MOMENT, MOMENT, 1, 1),
-    TaskRunOverdue("task", MOMENT, MOMENT),
+    TaskRunStarted("task", MOMENT, MOMENT, "retry", 1, True, host=2),
+    TaskRunCompleted("task", 1.0, 1, host=2),
+    TaskRunFailed("task", 1.0, "why", 1, MOMENT, exception=ValueError("why"), host=2),
+    TaskRetryStarted("task", 1, host=2),
+    TaskRetryPreempted("task", "why", host=2),
+    TaskInterrupted("task", MOMENT, 1, MOMENT, host=2),
+    TaskStartDelayed("task", MOMENT, MOMENT, 1, 1, host=2),
+    TaskRunOverdue("task", MOMENT, MOMENT, host=2),
     PollStarted(MOMENT, 1),
     PollCompleted(MOMENT, 1, 1, 1.0),
     PollingStarted(),
     PollingStopRequested(),
     PollingStopped(),
-    TaskAdded("task", HOURLY, 1),
-    TaskPreserved("task"),
-    TaskOverridden("task", "retryDelayMs", {}, {}, ("what",)),
-    TaskOrphaned("task", MOMENT, "me", ("what",)),
-    TaskScheduled("task", HOURLY, 1),
-    TaskSkipped("task", "why"),
+    TaskAdded("task", HOURLY, 1, host=2),
+    TaskPreserved("task", host=2),
+    TaskOverridden("task", "retryDelayMs", {}, {}, ("what",), host=2),
+    TaskOrphaned("task", MOMENT, "me", ("what",), host=2),
+    TaskScheduled("task", HOURLY, 1, host=2),
+    TaskSkipped("task", "why", host=2),
     ClockJumped(MOMENT, MOMENT, 1),
-    EventLoopBlocked("a", 1, 1500),
+    EventLoopBlocked("a", 1, 1500, host=2),
     HostZoneChanged("UTC", "Europe/Berlin"),
-    StoreFault("write", "StoreError", "why", 100),
+    StoreFault("write", "StoreError", "why", 100, True),
     StoreRecovered("write", 2),
     PropertyViolated("S2", "why", 1, MOMENT, "task", {}),
+    HostJoined(2, "worker 2"),
+    HostLeft(2),
+    HostLost(2, "worker 2", 3),
+    HostClockSkewed(-3_600_000),
+    HostOptionOverruled("trace", True, False),
+    LeaseSuspended(MOMENT),
+    LeaseResumed(1_500),
+    LeaseLost(3, "Host 2 was buried"),
+    RejoinFailed("StoreError", "why", 1_000),
+    TaskRunFenced("task", 2_000_000_000_001, host=2),
+    StartsRefused(7),
+    DeclarationSuperseded(1, 2, 3, 4),
+    EditionReinstated(1),
 ]
 """One of each, with every optional field."""
 
@@ -130,6 +157,10 @@ SCANTY: list[Event] = [
     TaskRunFailed("task", 1.0, "why", 1),
     TaskInterrupted("task", MOMENT, 1),
     PropertyViolated("S2", "why", 1, MOMENT, None, {}),
+    StoreFault("write", "StoreError", "why", 100),
+    HostJoined(2, None),
+    HostLost(2, None, 0),
+    *(replace(each, host=None) for each in FULL if isinstance(each, TaskEvent) and each.unless_none == {"host"}),
 ]
 """The events that have optional fields, without these fields."""
 
@@ -157,6 +188,21 @@ CONTRACT: dict[str, tuple[str, set[str], set[str]]] = {
     "TaskScheduled": ("DEBUG", {"taskName", "cronExpression", "retryDelayMs"}, set()),
     "TaskSkipped": ("DEBUG", {"taskName", "reason"}, set()),
 }
+ABOUT_HOSTS = {
+    "HostJoined",
+    "HostLeft",
+    "HostLost",
+    "HostClockSkewed",
+    "HostOptionOverruled",
+    "LeaseSuspended",
+    "LeaseResumed",
+    "LeaseLost",
+    "RejoinFailed",
+    "TaskRunFenced",
+    "StartsRefused",
+    "DeclarationSuperseded",
+    "EditionReinstated",
+}
 ADDED = {
     "SchedulerInitializationFailed",
     "SchedulerReinitializationCompleted",
@@ -173,10 +219,19 @@ ADDED = {
     "StoreFault",
     "StoreRecovered",
     "PropertyViolated",
+    *ABOUT_HOSTS,
 }
 
 
-SECTIONS = ("The scheduler", "Standby", "Runs", "Polls", "Declarations", "Clock, zone, store, monitor")
+SECTIONS = (
+    "The scheduler",
+    "Standby",
+    "Runs",
+    "Polls",
+    "Declarations",
+    "Clock, zone, store, monitor",
+    "Hosts of a shared store",
+)
 PAGE = sections("events.md")
 
 
@@ -353,7 +408,7 @@ async def test_a_life_from_initialize_to_stop() -> None:
 
 
 async def test_events_of_a_run_are_told_in_causal_order() -> None:
-    """003 Logging Guarantees: causal order; a start is told before its callback begins, an end after it returned."""
+    """003 Logging Guarantees: causal order; a start comes before its callback begins, an end after it returned."""
     told: list[object] = []
     async with SimulatedHost(TEN, BERLIN) as host:
 
@@ -480,6 +535,21 @@ async def test_a_task_interrupted_again_says_when_it_resumes() -> None:
         await host.scheduler().initialize([task])
         (interrupted,) = only(host.events, TaskInterrupted)
         assert interrupted == TaskInterrupted("task", at("10:05"), 2, at("10:25"))
+
+
+async def test_an_interrupted_task_is_told_by_the_first_initialize_alone() -> None:
+    """A second one, while it still waits to resume, finds no crash."""
+    async with SimulatedHost(TEN, BERLIN) as host:
+        task = registration(cron=HOURLY, callback=works(host, 600), delay=timedelta(minutes=20))
+        for _ in range(2):
+            await host.scheduler().initialize([task])
+            await host.advance(minutes=5)
+            await host.crash()
+        host.events.clear()
+        scheduler = host.scheduler()
+        await scheduler.initialize([task])
+        await scheduler.initialize([task])
+        assert len(only(host.events, TaskInterrupted)) == 1
 
 
 async def test_a_task_that_waits_for_its_next_due_minute_resumes_at_no_time_of_its_own() -> None:
@@ -718,14 +788,12 @@ async def test_an_orphan_that_never_ran_has_no_last_execution() -> None:
 
 
 async def test_a_validation_error_tells_only_that_it_failed() -> None:
-    """…Started is told once validation has passed; a validation error tells only …Failed, with class and message."""
+    """…Started comes once validation has passed; a validation error makes only …Failed, with class and message."""
     async with SimulatedHost(TEN, BERLIN) as host:
         scheduler = host.scheduler()
-        with pytest.raises(duly.NegativeRetryDelayError):
+        with pytest.raises(duly.NegativeRetryDelayError) as negative:
             await scheduler.initialize([registration(delay=-MINUTE)])
-        assert host.events == [
-            SchedulerInitializationFailed("NegativeRetryDelayError", "Retry delay must be non-negative")
-        ]
+        assert host.events == [SchedulerInitializationFailed("NegativeRetryDelayError", str(negative.value))]
         await scheduler.initialize([registration()])
         await host.advance()
         host.events.clear()
@@ -818,7 +886,7 @@ async def test_a_host_that_moved_is_told_at_its_next_start(path: Path) -> None:
 
 
 async def test_every_event_occurs_and_is_sound(path: Path) -> None:
-    """003 Logging Guarantees: each event has its occasion; what is told is JSON, and its times have offsets."""
+    """003 Logging Guarantees: each event has its occasion; its fields are JSON, and its times have offsets."""
     told: list[Event] = []
     async with SimulatedHost("2024-05-01T10:00", "UTC", store=path) as host:
         scheduler = host.scheduler()
@@ -855,7 +923,8 @@ async def test_every_event_occurs_and_is_sound(path: Path) -> None:
         await asyncio.gather(scheduler.stop(), host.advance(minutes=10))
     # A violated property would be a defect of duly; tests/engine/test_trace.py brings one about by a forged row. On a
     # simulated host no time passes while the event loop is blocked: tests/system/test_blocked_loop.py.
-    assert {each.name for each in told} == set(concrete()) - {"PropertyViolated", "EventLoopBlocked"}
+    # Those about hosts need a shared store: tests/cluster/test_events.py.
+    assert {each.name for each in told} == set(concrete()) - {"PropertyViolated", "EventLoopBlocked"} - ABOUT_HOSTS
     for each in told:
         fields = json.loads(json.dumps(each.fields))
         times = {**fields, **fields.get("oldState", {}), **fields.get("newState", {})}
@@ -865,7 +934,7 @@ async def test_every_event_occurs_and_is_sound(path: Path) -> None:
 
 
 def test_both_tells_each_of_two_listeners_even_if_the_first_raises() -> None:
-    """What the first raises is raised; a listener that cannot be called is refused at once."""
+    """An error of the first is raised; a listener that cannot be called is refused at once."""
     event, told = SchedulerStopped(), list[Event]()
 
     def raises(_: Event) -> None:

@@ -1,4 +1,4 @@
-"""What is kept of an exception: its text with what it was raised from, and the end of its traceback."""
+"""The record of an exception: its text with what it was raised from, and the end of its traceback."""
 
 import os
 import traceback
@@ -101,7 +101,7 @@ def in_a_circle() -> BaseException:
     ],
 )
 def test_the_text_goes_on_to_the_first_of_a_group_and_along_the_causes(error: BaseException, text: str) -> None:
-    """What a table and an event show says why, not only that it failed."""
+    """The text for tables and events says why it failed, not only that it did."""
     assert error_text(error) == text
 
 

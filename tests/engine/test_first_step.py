@@ -20,7 +20,7 @@ import pytest
 import uvloop
 
 import duly
-from duly.engine.first_step import EagerTasks, FirstSteps, StandIns, Work
+from duly.engine.first_step import EagerTasks, FirstSteps, RestOfSteps, StandIns, Work
 from duly.errors import StopSchedulerError
 
 HAS_EAGER_TASKS: Final = sys.version_info >= (3, 12)
@@ -205,7 +205,7 @@ async def is_the_next_one_that_cancels() -> None:
 
 @ends_with("CancelledError")
 async def is_cancelled_when_it_could_go_on() -> None:
-    """What it waits for is done, and its cancellation comes before its second step: the cancellation counts."""
+    """A cancellation that comes before the second step counts, even if the awaited thing is done."""
     future = asyncio.get_running_loop().create_future()
     waits_in_vain.append((this_task(), future))
     await future
@@ -215,6 +215,43 @@ async def is_cancelled_when_it_could_go_on() -> None:
 async def is_the_next_one_that_lets_it_go_on_and_cancels() -> None:
     task, future = waits_in_vain.pop()
     future.set_result(None)
+    task.cancel()
+
+
+@ends_with("CancelledError")
+async def is_cancelled_before_its_second_step_while_it_gathers() -> None:
+    """An awaitable that takes a round of the event loop to be cancelled is waited for."""
+    waits_in_vain.append((this_task(), asyncio.get_running_loop().create_future()))
+    await asyncio.gather(_number(1), _number(2))
+
+
+@ends_with()
+async def is_the_next_one_that_cancels_what_gathers() -> None:
+    task, _ = waits_in_vain.pop()
+    task.cancel()
+
+
+class Reluctant(asyncio.Future[None]):
+    """Takes a while to be cancelled, as a task does that cleans up."""
+
+    def cancel(self, msg: Any = None) -> bool:
+        self.get_loop().call_later(0.001, super().cancel, msg)
+        return True
+
+
+@ends_with("CancelledError")
+async def is_cancelled_before_its_second_step_and_waits_for_what_it_waits_for() -> None:
+    future = Reluctant()
+    waits_in_vain.append((this_task(), future))
+    try:
+        await future
+    finally:
+        assert future.cancelled()
+
+
+@ends_with()
+async def is_the_next_one_that_cancels_what_takes_a_while() -> None:
+    task, _ = waits_in_vain.pop()
     task.cancel()
 
 
@@ -412,6 +449,52 @@ async def test_a_task_says_where_its_coroutine_waits(way: Steps) -> None:
 
 
 @both_ways
+async def test_what_is_left_over_can_be_cancelled_without_a_trace(way: Steps) -> None:
+    """Something cancels every task of the event loop before it turns: no task ends with an error."""
+    before = asyncio.all_tasks()
+    with way() as steps:
+        assert steps.begin(_nothing()) is None
+    left_over = asyncio.all_tasks() - before
+    for task in left_over:
+        task.cancel()
+    ended = await asyncio.gather(*left_over, return_exceptions=True)
+    assert {type(each) for each in ended} <= {asyncio.CancelledError}
+
+
+def test_an_exception_is_thrown_in_either_form() -> None:
+    """As coroutines take it: alone, or after its class and before a traceback."""
+    error = ValueError("thrown")
+    for form in ((error,), (ValueError, error, None)):
+        with pytest.raises(ValueError, match="thrown") as raised:
+            RestOfSteps().throw(*form)
+        assert raised.value is error
+
+
+@both_ways
+async def test_a_coroutine_can_be_closed_by_its_task(way: Steps) -> None:
+    """As debuggers and test frameworks do with tasks whose event loop is gone: its clean-up runs."""
+    cleaned_up = False
+
+    async def waits() -> None:
+        nonlocal cleaned_up
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cleaned_up = True
+
+    with way() as steps:
+        task = steps.begin(waits())
+    assert task is not None
+    await asyncio.sleep(0)
+    coroutine: Any = task.get_coro()
+    coroutine.close()
+    assert cleaned_up
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError, RuntimeError):  # the coroutine can take no further step
+        await task
+
+
+@both_ways
 def test_a_coroutine_that_began_and_goes_on_is_closed_with_its_event_loop(way: Steps) -> None:
     """SPEC 3.11: torn down, it is cancelled; its clean-up runs."""
     cleaned_up = False
@@ -433,7 +516,7 @@ def test_a_coroutine_that_began_and_goes_on_is_closed_with_its_event_loop(way: S
 
 @pytest.mark.skipif(HAS_EAGER_TASKS, reason="eager tasks take the place of stand-ins since Python 3.12")
 async def test_callbacks_that_leave_no_trace_share_a_task() -> None:
-    """What a stand-in saves: a task for each of a thousand callbacks that return at once."""
+    """The saving of a stand-in: a task for each of a thousand callbacks that return at once."""
     seen = []
 
     async def looks() -> None:

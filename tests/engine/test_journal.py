@@ -21,6 +21,7 @@ from duly.engine import journal as journal_module
 from duly.engine.gate import Gate
 from duly.engine.host import Host
 from duly.engine.journal import Granted, Journal
+from duly.engine.lease import BeatLease
 from duly.engine.options import Options
 from duly.engine.outbox import Outbox
 from duly.engine.setup import Setup
@@ -44,7 +45,9 @@ class Disk(SqliteStore):
         self.ready = asyncio.Event()
         self.ready.set()
         self.faults: list[str] = []
+        self.permanent = False
         self.refuses: set[int] = set()
+        self.fence: int | None = None
         self.attempts: list[tuple[int, list[Change]]] = []
 
     async def write(self, batch: Batch, number: int, trace: Iterable[tuple[Any, ...]] = ()) -> Outcome:
@@ -52,12 +55,12 @@ class Disk(SqliteStore):
         await self.ready.wait()
         fault = self.faults.pop(0) if self.faults else ""
         if fault == "before":
-            raise StoreError("the disk is full", store=self.path)
+            raise StoreError("the disk is full", store=self.path, permanent=self.permanent)
         await super().write(batch, number, trace)
         if fault == "after":
             raise StoreError("the disk is not sure", store=self.path)
         starts = {each.run for each in batch.singles() if isinstance(each, Start)}
-        return Outcome(frozenset(starts & self.refuses))
+        return Outcome(frozenset(starts & self.refuses), fence=self.fence)
 
 
 class WatchedClock(ManualClock):
@@ -91,8 +94,10 @@ class Bench:
         self.gate = Gate(open_stops=0)
         self.traffic = Traffic()
         self.defect: Exception | None = None
+        self.may_settle = asyncio.Event()
+        self.may_settle.set()
         setup = Setup(Options(), Host(clock), disk, Outbox(clock, self.events.append))
-        self.journal = Journal(setup, self.gate, self.traffic, first_number=100)
+        self.journal = Journal(setup, disk, self.gate, self.traffic, first_number=100)
 
     def record(self, end: End) -> None:
         """A callback is over."""
@@ -104,6 +109,7 @@ class Bench:
     async def end(self, ends: Ends) -> None:
         if self.defect is not None:
             raise self.defect
+        await self.may_settle.wait()
         assert all(stored(self.path, end.task.name)["run"] is None for end in ends.singles()), "durable first"
         self.ended.append([end.task.name for end in ends.singles()])
 
@@ -131,13 +137,18 @@ class Bench:
         return {row["name"] for row in found}
 
     def batches(self) -> list[list[str]]:
-        """What was written, batch by batch, attempts of the same number taken together."""
+        """The batches that were written, in order, attempts of the same number taken together."""
         by_number = dict(self.disk.attempts)
         return [[_word(change) for change in by_number[number]] for number in sorted(by_number)]
 
 
 def _word(change: Change) -> str:
     return "correction" if isinstance(change, Correction) else f"{type(change).__name__.lower()} {change.task.name}"
+
+
+def never_fenced(ends: Ends) -> None:
+    """The lease of an embedded store is never lost."""
+    raise AssertionError(ends)
 
 
 @pytest.fixture
@@ -150,7 +161,7 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
     resolution = finish(resolve(declared, {}, now=now, zone=UTC, new_generations=lambda: next(numbers)))
     await disk.replace(Replacement(resolution, None, "UTC", now), persisted.next_number)
     bench = Bench(path, resolution.added, disk, clock)
-    writer = asyncio.create_task(bench.journal.run(bench.end))
+    writer = asyncio.create_task(bench.journal.run(bench.end, never_fenced))
     yield bench
     writer.cancel()
     with suppress(asyncio.CancelledError):
@@ -165,8 +176,8 @@ async def traced(bench: Bench) -> AsyncIterator[Bench]:
     registers = RegisterSnapshot.of_stored((), crashed=False, zone="UTC")
     await bench.disk.replace(replace(replacement, trace=TraceRows([], registers)), 50)
     setup = Setup(Options(trace=True), Host(bench.clock), bench.disk, Outbox(bench.clock, bench.events.append))
-    bench.journal = Journal(setup, bench.gate, bench.traffic, Trace(setup, registers), first_number=100)
-    writer = asyncio.create_task(bench.journal.run(bench.end))
+    bench.journal = Journal(setup, bench.disk, bench.gate, bench.traffic, Trace(setup, registers), first_number=100)
+    writer = asyncio.create_task(bench.journal.run(bench.end, never_fenced))
     yield bench
     writer.cancel()
     with suppress(asyncio.CancelledError):
@@ -222,6 +233,26 @@ async def test_notes_are_on_record_when_a_flush_returns(traced: Bench) -> None:
     assert [row["count(*)"] for row in rows(traced.path, "SELECT count(*) FROM trace WHERE line LIKE '[\"WK\"%'")] == [
         2
     ]
+
+
+@pytest.mark.parametrize("faults", [0, 1])
+async def test_a_flush_of_notes_that_are_written_does_not_wait_until_ends_are_settled(
+    traced: Bench, faults: int
+) -> None:
+    """SPEC 7.6: they are on record with their batch, also if that was written at the second attempt."""
+    granted = await traced.journal.commit(Starts([traced.start(0, 1)]))
+    assert granted is not None
+    traced.may_settle.clear()
+    traced.disk.faults = ["before"] * faults
+    traced.record(traced.finish(next(granted.singles())))
+    traced.journal.note(WK(0, Instant(traced.clock.now()), 1))
+    await settle()
+    await asyncio.wait_for(traced.journal.flush_notes(), 30)
+    assert traced.ended == []
+    assert traced.journal.busy
+    traced.may_settle.set()
+    await settle()
+    assert traced.ended == [["t0"]]
 
 
 async def test_what_arrives_during_a_write_forms_the_next_batch(bench: Bench) -> None:
@@ -343,15 +374,16 @@ async def test_the_journal_is_busy_until_all_is_written_and_told(bench: Bench) -
 
 
 async def test_a_start_that_the_store_refuses_is_not_granted(bench: Bench) -> None:
-    """Store port: a start is a claim that may be refused; the others are granted."""
-    bench.disk.refuses = {2}
+    """Store port: a start is a claim that may be refused; the others are granted, with their fence."""
+    bench.disk.refuses, bench.disk.fence = {2}, 77
     granted = await bench.journal.commit(Starts([bench.start(n, n + 1) for n in range(3)]))
     assert granted is not None
     assert [start.run for start in granted.singles()] == [1, 3]
+    assert granted.fence == 77
 
 
 async def test_a_caller_that_is_gone_does_not_disturb_the_journal(bench: Bench) -> None:
-    """SPEC 4.3: what has begun is written, whoever waits for it."""
+    """SPEC 4.3: a write that has begun is completed, whatever waits for it."""
     bench.disk.ready.clear()
     answer = bench.journal.commit(Starts([bench.start(0, 1)]))
     await settle()
@@ -470,6 +502,81 @@ async def test_a_stop_hurries_the_journal(bench: Bench) -> None:
     assert bench.clock.waits[tries:] == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
 
 
+async def test_a_wait_for_progress_ends_at_its_deadline(bench: Bench) -> None:
+    """SPEC 4.3: a stop waits no longer than it may; a deadline that has come is not waited for."""
+    assert await bench.journal.progress(bench.clock.elapsed()) is False
+    waiting = asyncio.create_task(bench.journal.progress(bench.clock.elapsed() + 60))
+    await settle()
+    bench.clock.advance(59.9)
+    await settle()
+    assert not waiting.done()
+    bench.clock.advance(0.2)
+    assert await asyncio.wait_for(waiting, 30)
+
+
+async def test_a_store_fails_if_it_fails_again_at_once(bench: Bench) -> None:
+    """SPEC 4.6: a caller that cannot wait has the failed write repeated before it gives up."""
+    failing = asyncio.create_task(bench.journal.failing())
+    bench.disk.faults = ["before"]
+    await bench.journal.commit(Starts([bench.start(0, 1)]))
+    await settle()
+    assert not failing.done(), "the second attempt succeeded"
+    bench.disk.faults = ["before", "before"]
+    _ = bench.journal.commit(Starts([bench.start(1, 2)]))
+    assert isinstance(await asyncio.wait_for(failing, 30), StoreError)
+    assert [number for number, _ in bench.disk.attempts] == [100, 100, 101, 101]
+
+
+async def test_a_lock_that_a_failing_write_keeps_is_not_waited_for(bench: Bench) -> None:
+    """SPEC 4.6: the caller has the store's fault, and takes no lock when that is free at last."""
+    lock = asyncio.Lock()
+    await lock.acquire()
+    bench.disk.faults = ["before"] * 3
+    _ = bench.journal.commit(Starts([bench.start(0, 1)]))
+    with pytest.raises(StoreError):
+        async with asyncio.timeout(30), bench.journal.holding(lock):
+            pytest.fail("the lock is not free")
+    assert lock.locked()
+    lock.release()
+    await settle()
+    assert not lock.locked()
+
+
+async def test_a_caller_that_is_cancelled_as_it_gets_a_lock_does_not_keep_it(bench: Bench) -> None:
+    """SPEC 4.3: a call that was given up leaves everything as it was."""
+    lock = asyncio.Lock()
+    await lock.acquire()
+    before = asyncio.all_tasks()
+
+    async def hold() -> None:
+        async with bench.journal.holding(lock):
+            pytest.fail("it was cancelled before")
+
+    holding = asyncio.create_task(hold())
+    await settle()
+    lock.release()
+    await asyncio.sleep(0)  # the lock is taken, and the caller does not know yet
+    holding.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await holding
+    await settle()
+    assert not lock.locked()
+    assert asyncio.all_tasks() == before
+
+
+async def test_a_flush_repeats_a_failed_write_at_once_and_then_raises_its_fault(traced: Bench) -> None:
+    """SPEC 4.6, 7.6: a call whose notes cannot be written fails now, and not after a backoff."""
+    journal, disk = traced.journal, traced.disk
+    disk.faults = ["before"]
+    journal.note(WK(0, Instant(traced.clock.now()), 1))
+    await asyncio.wait_for(journal.flush_notes(), 30)
+    disk.faults = ["before"] * 3
+    journal.note(WK(0, Instant(traced.clock.now()), 2))
+    with pytest.raises(StoreError):
+        await asyncio.wait_for(journal.flush_notes(), 30)
+    assert [number for number, _ in disk.attempts] == [100, 100, 101, 101]
+
+
 # --- a stop overtakes ------------------------------------------------------------------------------------------------
 
 
@@ -525,3 +632,91 @@ async def test_a_batch_of_nothing_but_withdrawn_starts_is_not_written(bench: Ben
     await settle()
     assert bench.disk.attempts == []
     assert not bench.journal.busy
+
+
+# --- a lease ---------------------------------------------------------------------------------------------------------
+
+
+class LeasedBench:
+    """A journal whose host may lose its lease, with the ends that were fenced off."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.bench = bench
+        self.lease = BeatLease(30.0, bench.clock.elapsed, sent=bench.clock.elapsed())
+        self.fenced: list[list[str]] = []
+        setup = Setup(Options(), Host(bench.clock), bench.disk, Outbox(bench.clock, bench.events.append))
+        bench.journal = Journal(setup, bench.disk, bench.gate, bench.traffic, first_number=100, lease=self.lease)
+
+    def fence(self, ends: Ends) -> None:
+        """The ends are not recorded."""
+        self.fenced.append([end.task.name for end in ends.singles()])
+
+
+@pytest.fixture
+async def leased(bench: Bench) -> AsyncIterator[LeasedBench]:
+    leased = LeasedBench(bench)
+    writer = asyncio.create_task(bench.journal.run(bench.end, leased.fence))
+    yield leased
+    writer.cancel()
+    with suppress(asyncio.CancelledError):
+        await writer
+
+
+async def test_a_host_that_was_buried_records_nothing_any_more(leased: LeasedBench) -> None:
+    """SPEC 9.6: its ends are fenced off, and its starts withdrawn."""
+    bench = leased.bench
+    granted = await bench.journal.commit(Starts([bench.start(0, 1)]))
+    assert granted is not None
+    leased.lease.lose()
+    bench.record(bench.finish(next(granted.singles())))
+    assert await bench.journal.commit(Starts([bench.start(1, 2)])) is None
+    await settle()
+    assert [number for number, _ in bench.disk.attempts] == [100]
+    assert (leased.fenced, bench.ended) == ([["t0"]], [])
+    assert not bench.journal.busy
+
+
+async def test_a_write_that_fails_is_given_up_with_the_lease(leased: LeasedBench) -> None:
+    """SPEC 9.6: it is not repeated, and the journal has no fault any more."""
+    bench = leased.bench
+    granted = await bench.journal.commit(Starts([bench.start(0, 1)]))
+    assert granted is not None
+    bench.disk.faults = ["before"] * 9
+    bench.record(bench.finish(next(granted.singles())))
+    await settle()
+    assert bench.journal.fault is not None
+    leased.lease.lose()
+    bench.clock.advance(0.1)
+    await settle()
+    assert leased.fenced == [["t0"]]
+    assert bench.journal.fault is None
+    assert not bench.journal.busy
+    assert [type(event) for event in bench.events] == [StoreFault]
+
+
+async def test_a_write_that_fails_because_the_host_was_buried_is_no_fault_of_the_store(leased: LeasedBench) -> None:
+    """SPEC 9.6: the loss of the lease is announced elsewhere."""
+    bench = leased.bench
+    bench.disk.ready.clear()
+    answer = bench.journal.commit(Starts([bench.start(0, 1)]))
+    await settle()
+    leased.lease.lose()
+    bench.disk.faults = ["before"]
+    bench.disk.ready.set()
+    assert await asyncio.wait_for(answer, 30) is None
+    assert bench.events == []
+    assert bench.journal.fault is None
+
+
+@pytest.mark.parametrize(("permanent", "longest"), [(False, [1.0, 1.0]), (True, [1.6, 3.2])])
+async def test_a_server_that_restarts_is_asked_every_second(
+    leased: LeasedBench, permanent: bool, longest: list[float]
+) -> None:
+    """SPEC 9.20: but not one that refuses for good, such as for a right that is missing."""
+    bench = leased.bench
+    bench.disk.faults, bench.disk.permanent = ["before"] * 6, permanent
+    answer = bench.journal.commit(Starts([bench.start(0, 1)]))
+    while not answer.done():
+        await settle()
+        bench.clock.advance(5)
+    assert bench.clock.waits == [0.1, 0.2, 0.4, 0.8, *longest]

@@ -105,6 +105,40 @@ async def test_a_lost_lease_is_lost_for_good(lease: BeatLease) -> None:
     assert not lease.trusted()
 
 
+async def test_a_callback_that_asks_is_told_as_soon_as_the_trust_has_ended(lease: BeatLease, elapsed: Elapsed) -> None:
+    """SPEC 9.7: `current_run().check()` before an effect; the trust may still come back."""
+    elapsed.seconds = 129.9
+    lease.check()
+    elapsed.seconds = 130.0
+    with pytest.raises(LeaseLostError):
+        lease.check()
+    lease.check_lost()
+    lease.renew(sent=130.0)
+    lease.check()
+
+
+async def test_a_lost_lease_refuses_what_was_waiting_for_its_trust(lease: BeatLease, elapsed: Elapsed) -> None:
+    """SPEC 9.6: a blocking callback that was held does not begin."""
+    elapsed.seconds = 131.0
+    lease.lose()
+    with pytest.raises(LeaseLostError):
+        lease.check_lost()
+
+
+@pytest.mark.parametrize("lost", [False, True])
+async def test_nothing_waits_for_a_lease_that_is_trusted_again_or_lost(
+    lease: BeatLease, elapsed: Elapsed, lost: bool
+) -> None:
+    """SPEC 9.6: the thread of the beats may have had its answer between the question and the wait."""
+    elapsed.seconds = 131.0
+    if lost:
+        lease.lose()
+    else:
+        lease.renew(sent=131.0)
+    await turn()  # those that were held have gone on
+    await asyncio.wait_for(lease.hold(), 30)
+
+
 def test_an_embedded_store_is_always_trusted() -> None:
     """SPEC 5.7: its lock is the scheduler's as long as the process lives."""
     assert ALWAYS.trusted()
@@ -226,7 +260,7 @@ def test_a_held_coroutine_can_be_closed(elapsed: Elapsed) -> None:
 
     async def main() -> None:
         lease = BeatLease(LEASE, elapsed, sent=100.0)
-        steps = stepping(waits(), lease)
+        steps = stepping(waits(), lease, lambda: False)
         next(steps)
         elapsed.seconds = 131.0
         steps.close()
@@ -258,11 +292,15 @@ async def test_after_the_loss_a_callback_is_cancelled_once_and_may_clean_up(leas
     release.set()
     await turn()
     assert caught == ["lost", "a step"], "clean-up takes steps"
-    elapsed.seconds += LEASE / 3
+    elapsed.seconds += LEASE / 3 - 0.1
+    release.set()
+    await turn()
+    assert caught == ["lost", "a step", "a step"], "to the end of its time"
+    elapsed.seconds += 0.1
     for _ in range(2):
         release.set()
         await turn()
-    assert caught == ["lost", "a step", "lost", "lost"], "and then each one raises"
+    assert caught == ["lost", "a step", "a step", "lost", "lost"], "and then each one raises"
     await work
 
 

@@ -67,7 +67,38 @@ def test_a_scheduler_whose_event_loop_was_closed_under_it_is_used_again(store: P
     assert read_holder(str(store)).alive
     asyncio.run(start_once(scheduler))
     assert not read_holder(str(store)).alive
-    for task in pending:  # asyncio would complain about them
+    forsake(pending)
+
+
+def test_a_stop_on_an_event_loop_that_was_closed_holds_nothing_back_on_the_next(store: Path) -> None:
+    """SPEC 3.11, 4.3: nothing starts while a stop() is open, but this one will never return."""
+    clock = ManualClock()
+    scheduler = duly.Scheduler(store, clock=clock)
+    loop = asyncio.new_event_loop()
+    pending: list[Any] = []
+
+    async def leave_while_stop_waits() -> None:
+        begun = asyncio.Event()
+
+        async def endless() -> None:
+            begun.set()
+            await asyncio.Event().wait()
+
+        await scheduler.initialize([("task", EVERY_MINUTE, endless, HOUR)])
+        await asyncio.wait_for(begun.wait(), 30)
+        pending.append(asyncio.ensure_future(scheduler.stop()))
+        await asyncio.sleep(0)
+
+    loop.run_until_complete(leave_while_stop_waits())
+    pending += asyncio.all_tasks(loop) - set(pending)
+    loop.close()
+    asyncio.run(start_once(scheduler, clock))
+    forsake(pending)
+
+
+def forsake(pending: list[Any]) -> None:
+    """End the tasks of an event loop that was closed under them; asyncio would complain about them."""
+    for task in pending:
         task._log_destroy_pending = False
         with contextlib.suppress(RuntimeError):
             task.get_coro().close()
@@ -242,3 +273,32 @@ async def test_a_store_that_another_scheduler_holds_is_reported_as_a_failure(sto
         await other.initialize([])
     assert ear.events[-1].name == "SchedulerInitializationFailed"
     await holder.stop()
+
+
+async def test_a_reinitialisation_goes_on_with_the_loop_that_polls(store: Path) -> None:
+    """SPEC 4.1: two loops would decide about the same tasks."""
+    scheduler = duly.Scheduler(store, clock=ManualClock())
+    for _ in range(3):
+        await scheduler.initialize([("task", NEVER_TODAY, noop, HOUR)])
+        await asyncio.sleep(0)
+    assert [task.get_name() for task in asyncio.all_tasks()].count("duly-loop") == 1
+    await scheduler.stop()
+
+
+@pytest.mark.parametrize("registrations", [[("task", NEVER_TODAY, noop, HOUR)], [()]], ids=["good", "bad"])
+@pytest.mark.parametrize("rounds", range(4))
+async def test_a_cancelled_initialize_gives_asyncio_no_reason_to_complain(
+    store: Path, rounds: int, registrations: Any
+) -> None:
+    """SPEC 4.3: whether it was undone, went through, or failed meanwhile."""
+    complaints: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+    scheduler = duly.Scheduler(store)
+    call = asyncio.ensure_future(scheduler.initialize(registrations))
+    for _ in range(rounds):
+        await asyncio.sleep(0)
+    call.cancel()
+    await asyncio.wait([call])
+    await asyncio.sleep(0)
+    await scheduler.stop()
+    assert complaints == []

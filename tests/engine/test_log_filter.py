@@ -109,7 +109,7 @@ logging.getLogger("shop").warning("imported")
 
 
 def test_the_json_log_of_duly_run_names_the_run_of_a_record(tmp_path: Path) -> None:
-    """What a callback logs and what it prints; what is logged elsewhere has no run."""
+    """Records and prints of a callback name its run; records made elsewhere have none."""
     (tmp_path / "tasks.py").write_text(TASKS)
     with Service("tasks.py", "--store", "state.db", "--log-format", "json", folder=tmp_path) as service:
         started = service.expect("TaskRunStarted", taskName="report")

@@ -21,10 +21,11 @@ import duly
 from duly import events
 from duly.clock import SystemClock
 from duly.engine import outbox as delivery
-from duly.events import Event, TaskRunCompleted, TaskRunFailed, TaskRunStarted
+from duly.events import Event, TaskPreserved, TaskRunCompleted, TaskRunFailed, TaskRunStarted
 from duly.testing import SimulatedHost
 from duly.text import plain
 from tests.engine.helpers import EVERY_MINUTE, Registration, fail, registration, works
+from tests.spec.helpers import ManualClock
 
 TEN = "2024-05-01T10:00"
 PATIENCE_SECONDS = 30.0
@@ -106,7 +107,7 @@ async def test_a_record_says_in_words_what_its_fields_say(ear: Ear) -> None:
 
 
 class JsonFormatter(logging.Formatter):
-    """What JSON formatters do: every attribute that is not logging's own becomes a member."""
+    """The form of JSON formatters: every attribute that is not logging's own becomes a member."""
 
     OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
@@ -167,6 +168,65 @@ async def test_records_are_those_that_a_logger_makes_itself(
 def test_numbers_in_log_text_are_what_their_text_is(value: object) -> None:
     """They take a shorter way, and none of them can hold anything that would have to be escaped."""
     assert delivery.readable("Event", {"field": value}) == f"Event field={plain(value)}"
+
+
+def test_lists_and_mappings_in_log_text_are_as_python_writes_them() -> None:
+    """Their texts are in quotes, so that one that holds a blank or a comma is not taken for two."""
+    fields = {"dropped": ("a, b", "c"), "old": {"cron": "* * * * *"}, "at": timedelta(minutes=1)}
+    assert delivery.readable("Event", fields) == ("Event dropped=('a, b', 'c') old={'cron': '* * * * *'} at=0:01:00")
+
+
+@pytest.mark.parametrize("flushed", [False, True])
+async def test_a_listener_is_not_called_again_before_it_has_returned(flushed: bool) -> None:
+    """Its events come after all that were emitted before."""
+    heard: list[str] = []
+    inside = False
+
+    def listen(event: Event) -> None:
+        nonlocal inside
+        assert not inside
+        inside = True
+        heard.append(event.fields["taskName"])
+        if event.fields["taskName"] in ("a", "b"):
+            outbox.emit(TaskPreserved(event.fields["taskName"] * 2))
+        inside = False
+
+    outbox = delivery.Outbox(SystemClock(), listen)
+    if flushed:
+        outbox._waiting += [TaskPreserved("a"), TaskPreserved("b")]
+        outbox.flush()
+        assert heard == ["a", "b", "aa", "bb"]
+    else:
+        outbox.emit(TaskPreserved("a"))
+        outbox.emit(TaskPreserved("b"))
+        assert heard == ["a", "aa", "b", "bb"]
+
+
+async def test_what_did_not_fit_into_one_round_of_the_event_loop_follows_in_the_next() -> None:
+    """Without anything else that happens."""
+    clock, heard = ManualClock(), list[str]()
+
+    def listen(event: Event) -> None:
+        clock.advance(1)
+        heard.append(event.fields["taskName"])
+
+    outbox = delivery.Outbox(clock, listen)
+    for name in ("a", "b", "c"):
+        outbox.emit(TaskPreserved(name))
+    assert heard == ["a"]
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert heard == ["a", "b", "c"]
+
+
+async def test_an_event_that_nothing_wants_to_hear_is_handed_to_nothing(ear: Ear) -> None:
+    """Neither to a listener that is not there, nor to one that ignores it."""
+    heard: list[Event] = []
+    delivery.Outbox(SystemClock(), None).emit(TaskPreserved("a"))
+    delivery.Outbox(SystemClock(), heard.append, ignored=frozenset({TaskPreserved})).emit(TaskPreserved("b"))
+    assert heard == []
+    assert ear.complaints() == []
+    assert ear.events() == ["TaskPreserved", "TaskPreserved"]
 
 
 async def test_a_json_formatter_sees_the_fields(logger: logging.Logger) -> None:
@@ -386,7 +446,7 @@ async def test_an_error_that_is_raised_to_the_caller_is_no_error_in_the_log(ear:
 
 
 class TroubleError(Exception):
-    """What bad sinks raise."""
+    """The errors of bad sinks."""
 
 
 class BadHandler(logging.Handler):
@@ -668,7 +728,7 @@ async def test_a_burst_is_delivered_in_slices_and_in_order(ear: Ear) -> None:
 
 
 async def test_everything_is_told_before_initialize_and_stop_return() -> None:
-    """000 Scheduler Lifecycle: whoever awaits a call finds all of its events told, however long the queue was."""
+    """000 Scheduler Lifecycle: when a call returns, all of its events are reported, however long the queue was."""
     told: list[Event] = []
     scheduler = duly.Scheduler(":memory:", on_event=told.append, clock=FastClock())
     await scheduler.initialize([registration(f"task {n}", "0 0 1 1 *") for n in range(300)])
@@ -755,7 +815,7 @@ OFTEN = [
     events.TaskSkipped,
     events.TaskOverridden,
 ]
-"""What is told per task or per look, below WARNING."""
+"""Events per task or per poll, below WARNING."""
 
 
 @pytest.fixture

@@ -18,8 +18,9 @@ from duly.stores import Outcome, SqliteStore
 from duly.testing import SimulatedHost
 from duly.threads import Inline
 from tests.conftest import require
+from tests.counts import count
 
-TASKS = 100_000
+TASKS = count(100_000, 20_000)
 
 
 class CountingStore(SqliteStore):

@@ -92,7 +92,7 @@ def ignore(event: Event) -> None:
     ids=lambda options: repr(options).split(" at ")[0],
 )
 async def test_every_documented_value_works(store: Path, options: dict[str, Any]) -> None:
-    """What is documented is accepted, and a scheduler with it declares tasks and stops."""
+    """Documented options are accepted, and a scheduler with it declares tasks and stops."""
     scheduler = duly.Scheduler(store, **options)
     await scheduler.initialize([("task", "0 0 1 1 *", noop, timedelta(0))])
     await scheduler.stop()

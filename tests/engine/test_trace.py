@@ -6,18 +6,21 @@ import sqlite3
 from collections.abc import Callable, Coroutine
 from datetime import UTC, timedelta
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 import duly
 from duly import parse_cron
+from duly.core.changes import Batch
 from duly.core.moments import Delay, Instant, Minute
 from duly.core.registration import RunsOn, read_registrations
 from duly.core.resolution import Mark
 from duly.core.steps import finish
 from duly.core.task import AwaitingRun, Interrupted, Obligation, Task, TaskState
-from duly.engine.trace import registers_of
+from duly.engine.setup import Setup
+from duly.engine.trace import BatchRows, Trace, registers_of
 from duly.events import PropertyViolated, TaskInterrupted
 from duly.formal.checking import Report, check
 from duly.formal.properties import Value
@@ -29,6 +32,7 @@ from duly.stores.sqlite.trace import Tracing, export
 from duly.testing import SimulatedHost
 from duly.threads import Inline
 from tests.engine.helpers import engine_of
+from tests.stores.contract import AT_NOON, ended, start, task
 from tests.stores.helpers import older_layout
 
 Job = Callable[[], Coroutine[Any, Any, None]]
@@ -46,7 +50,7 @@ def exported(path: Path, *, clean: bool = True) -> bytes:
 
 
 def judged(path: Path, *, clean: bool = True) -> Report:
-    """What the checker says about it."""
+    """The checker's verdict on it."""
     return check(io.BytesIO(exported(path, clean=clean)))
 
 
@@ -237,6 +241,38 @@ async def test_each_start_says_how_many_runs_were_open_before_it(tmp_path: Path)
     assert seen == {0, 1, 2}
 
 
+def test_a_start_does_not_count_runs_that_end_in_its_batch() -> None:
+    """FORMAL A1: their ends are written before it."""
+    at = Instant(AT_NOON + 60_000_000)
+    begun = [start(task(number), number, at) for number in (1, 2)]
+    follows = start(task(3), 3, at)
+    rows = list(BatchRows(Batch.of([*(ended(each, at) for each in begun), follows]), (), running=3))
+    assert [row[0] for row in rows] == ["RE", "RE", "RS"]
+    assert rows[-1] == ("RS", at, "task 3", 3, 3, "cron", 1)
+
+
+def test_starts_that_were_refused_are_neither_judged_nor_counted() -> None:
+    """SPEC 9.8: another host makes them; the numbers of runs under way, which stand in each start, close up."""
+    heard: list[tuple[Any, ...]] = []
+    monitor = SimpleNamespace(seq=4, counts={}, violations=[], feed=heard.extend)
+    setup = SimpleNamespace(options=SimpleNamespace(trace=False, monitor=False))
+    trace = Trace(cast(Setup, setup), registers_of({}, {}, {}, finish(read_registrations([])), UTC))
+    trace.monitor = cast(Any, monitor)
+    at = Instant(AT_NOON + 60_000_000)
+    first = start(task(1), 1, at)
+    trace.became_durable(trace.rows_of(Batch.of([first]), ()))
+    heard.clear()
+    starts = [start(task(number), 9 + number, at) for number in (2, 3, 4, 5)]
+    trace.became_durable(trace.rows_of(Batch.of([ended(first, at), *starts]), ()), frozenset({11, 13}))
+    assert heard == [
+        ("RE", 5, at, "task 1", 1, 1, True),
+        ("RS", 6, at, "task 3", 3, 12, "cron", 0),
+        ("RS", 7, at, "task 5", 5, 14, "cron", 1),
+    ]
+    (row,) = trace.rows_of(Batch.of([start(task(6), 15, at)]), ())
+    assert row == ("RS", at, "task 6", 6, 15, "cron", 2)
+
+
 async def test_a_text_that_no_trace_can_hold_is_refused_before_anything_changes(tmp_path: Path) -> None:
     """docs/formal.md: a longer one would be written and then refused by every reader."""
     path = tmp_path / "state.db"
@@ -273,7 +309,7 @@ def _instant(number: int | None) -> Instant | None:
 
 
 def register_of(state: TaskState, *, run: int | None = None, runs_on: RunsOn = RunsOn.LOOP) -> TaskRow:
-    """What a monitor knows of a stored task before anything happens."""
+    """The registers of a stored task before anything happens."""
     task = Task(4, "a", parse_cron(HOURLY), Delay(0), state, quick, RunsOn.LOOP)
     declared = finish(read_registrations([("a", HOURLY, quick if runs_on is RunsOn.LOOP else print, DELAY)]))
     (row,) = registers_of({"a": task}, {}, {} if run is None else {"a": run}, declared, UTC).tasks

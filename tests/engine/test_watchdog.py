@@ -39,14 +39,14 @@ RUN, OTHER = run_of("import", 7), run_of("export", 8)
 
 
 class Scene:
-    """A watchdog whose waits are told: how long each takes, and what is on the stack of the event loop afterwards."""
+    """A watchdog with scripted waits: how long each takes, and what is on the stack of the event loop afterwards."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, store: object) -> None:
         self.now = 100.0
         self.events: list[object] = []
         self.noted: list[Blockage] = []
         self.asked: list[Callable[[], None]] = []
-        """What the event loop was asked to do, and has not done yet."""
+        """Calls that the event loop was asked for and has not made yet."""
         self._waits: Iterator[tuple[float, Run | None]] = iter(())
         self._on_stack: Run | None = None
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: self.now))
@@ -116,6 +116,14 @@ async def test_a_callback_that_blocks_for_a_second_is_noted_while_it_does_and_re
     assert scene.events == [EventLoopBlocked("import", 7, 2_500)]
 
 
+async def test_a_callback_that_blocks_for_exactly_a_second_is_reported(scene: Scene, embedded: Embedded) -> None:
+    """Blocked means for a second or longer."""
+    scene.look(*[(0.25, RUN)] * 4)
+    scene.turn()
+    assert embedded.noted == [Blockage("import", NOW, 1_000)] * 2
+    assert scene.events == [EventLoopBlocked("import", 7, 1_000)]
+
+
 async def test_a_callback_that_blocks_for_less_is_not_reported(scene: Scene, embedded: Embedded) -> None:
     """Everything takes a moment."""
     scene.look(*[(0.24, RUN)] * 4)
@@ -145,7 +153,7 @@ async def test_a_callback_that_gives_way_to_another_has_not_blocked(scene: Scene
 
 
 async def test_an_answer_ends_the_looks(scene: Scene, embedded: Embedded) -> None:
-    """The same callback on the stack afterwards is there again, and not still."""
+    """A callback that is on the stack again has been called again, and has not blocked all the time."""
     looks = 0
 
     def on_stack(frame: object) -> Run:
@@ -242,6 +250,52 @@ async def test_the_thread_sleeps_while_nothing_runs_and_wakes_for_the_next_start
 
 def _waits_for(event: threading.Event) -> bool:
     return len(cast(Any, event)._cond._waiters) == 1
+
+
+async def test_the_thread_finds_a_callback_that_keeps_the_event_loop_from_turning(
+    monkeypatch: pytest.MonkeyPatch, embedded: Embedded
+) -> None:
+    """It notes the blockage while it lasts, and the event loop reports it when it turns again."""
+    monkeypatch.setattr(module, "LOOK_SECONDS", 0.001)
+    monkeypatch.setattr(module, "BLOCKED_SECONDS", 0.01)
+    monkeypatch.setattr(module, "run_on_stack", lambda frame: RUN)
+    events: list[EventLoopBlocked] = []
+    outbox, clock = SimpleNamespace(emit=events.append), SimpleNamespace(now=lambda: NOW)
+    watchdog = LoopWatchdog(
+        cast(Setup, SimpleNamespace(store=embedded, outbox=outbox, clock=clock)), Traffic(under_way=1)
+    )
+    watchdog.watch()
+    deadline = time.monotonic() + 20
+    while not embedded.noted and time.monotonic() < deadline:
+        time.sleep(0.001)  # noqa: ASYNC251  # this is what blocks
+    assert embedded.noted[0].task == "import"
+    assert events == []
+    await until(lambda: bool(events))
+    watchdog.close(wait=True)
+    assert events[0].task_name == "import"
+
+
+async def test_an_event_loop_that_is_going_away_waits_for_the_thread_no_longer_than_it_must(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A stop() waits until it has ended; a teardown must not hang on a thread that gets no compute."""
+    monkeypatch.setattr(module, "LOOK_SECONDS", 0.001)
+    monkeypatch.setattr(module, "ENDING_SECONDS_MAX", 0.001)
+    watchdog = watchdog_of(Traffic(under_way=1))
+    looking, go_on = threading.Event(), threading.Event()
+
+    def look() -> None:
+        looking.set()
+        go_on.wait(20)
+
+    monkeypatch.setattr(watchdog, "_running_now", look)
+    watchdog.watch()
+    await asyncio.to_thread(looking.wait, 20)
+    watchdog.close(wait=False)
+    assert len(watchers()) == 1
+    go_on.set()
+    watchdog.close(wait=True)
+    assert watchers() == []
 
 
 def test_the_thread_ends_when_its_event_loop_has_gone() -> None:

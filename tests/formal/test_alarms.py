@@ -103,7 +103,7 @@ class Told:
         assert self.add(second, RE(0, Instant(0), "x", 1, run, ok)) == []
 
     def known(self, second: float, generation: int = 9) -> dict[str, object]:
-        """What the alarm says was known, when the task starts as a declaration that is not in force."""
+        """The registers in the alarm, when the task starts as a declaration that is not in force."""
         return self.start(second, 99, generation)[0].registers
 
 

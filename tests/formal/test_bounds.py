@@ -22,7 +22,7 @@ class Judge:
 
     @property
     def last(self) -> Violation:
-        """What was found last."""
+        """The latest finding."""
         return self._monitor.violations[-1]
 
     def show(self, event: Event) -> list[str]:
@@ -106,7 +106,7 @@ def with_slots(*places: str, max_concurrency: int | None = None, threads: int | 
 
 
 def shown(judge: Judge, *moments: str) -> list[str]:
-    """What wake-ups at these moments of the hour after noon show."""
+    """The verdict on wake-ups at these moments of the hour after noon."""
     return [found for moment in moments for found in judge.wake(at(f"2025-01-01T12:{moment}Z"))]
 
 

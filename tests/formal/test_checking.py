@@ -1,4 +1,4 @@
-"""What a report says beside its verdicts: what was read, how far, and whether the trace has ended."""
+"""A report beyond its verdicts: what was read, how far, and whether the trace has ended."""
 
 import io
 from typing import Any

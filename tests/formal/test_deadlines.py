@@ -199,7 +199,7 @@ def test_whether_a_task_is_obliged_is_a_plain_answer() -> None:
 
 
 def test_a_finding_is_the_callers_to_keep() -> None:
-    """What a step has returned does not grow when rows are fed later."""
+    """The list that a step has returned does not grow when rows are fed later."""
     trace = hourly()
     found = trace.monitor.step(RE(5, NOON, "x", 1, 1, True))
     assert [each.property for each in found] == ["E2"]

@@ -115,7 +115,7 @@ def everything(monitor: Monitor) -> dict[str, Any]:
         "violations": monitor.violations,
         "counts": monitor.counts,
         "verdicts": monitor.verdicts(),
-        "running": (monitor.registers.running, monitor.registers.threads_running),
+        "running": [(host.running, host.threads_running) for _, host in sorted(monitor.registers.hosts.items())],
         "alarm": monitor._machine.alarm,
         "watched": {name: task.watched for name, task in monitor.registers.tasks.items()},
     }

@@ -85,7 +85,7 @@ def test_an_end_decides() -> None:
 
 
 def test_strong_implies_neutral_implies_weak() -> None:
-    """What is violated, or satisfied, stays so whatever follows: on all traces of four over two letters."""
+    """A formula that is violated, or satisfied, stays so whatever follows: on all traces of four over two letters."""
     texts = ["G(a → F b)", "a U b", "G(a → X(b W a))", "F(a ∧ Y b)", "G(a → Y(b S a))", "¬(a W b)", "X(a ∨ X b)"]
     for text in texts:
         always = read(text, {})

@@ -48,7 +48,7 @@ LITERAL = {
 
 
 def literally(property_id: str, text: str) -> Value:
-    """What the formula of 002 says about bare letters."""
+    """The value of the formula of 002 on bare letters."""
     return judge(read(LITERAL[property_id], MACROS), letters_of(text))
 
 

@@ -53,7 +53,7 @@ class History:
         self.state: TaskState
         self.stored: TaskState | None = None
         self.removed: Minute | None = None
-        """What starts had served when the task was removed."""
+        """The mark of the task when it was removed."""
         self.boot()
         self.declare("new", None)
 

@@ -45,7 +45,7 @@ def first_by_formulas(events: list[Event]) -> tuple[int, set[str]] | None:
 
 
 def liveness(events: list[Event]) -> dict[str, Value]:
-    """What the formulas say about L1, L2, L3, over all tasks and calls."""
+    """The values of L1, L2, L3 by the formulas, over all tasks and calls."""
     values = dict.fromkeys(LIVENESS, Value.HOLDING)
     for name in sorted({event.task for event in events if isinstance(event, RG)}) or [""]:
         evaluation = Evaluation(unfold(events, name))

@@ -6,8 +6,20 @@ from pathlib import Path
 import pytest
 
 from duly.formal import trace
-from duly.formal.properties import BY_ID, PROPERTIES, REGISTERS, PropertyKind, property_table, register_table
+from duly.formal.properties import (
+    BY_ID,
+    PROPERTIES,
+    REGISTERS,
+    SHARED_FORMULAS,
+    SHARED_REGISTERS,
+    PropertyKind,
+    property_table,
+    register_table,
+    shared_property_table,
+    shared_register_table,
+)
 from tests.formal.reference.formulas import Formula, read
+from tests.formal.reference.shared import expanded, read_for
 
 PAGE = (Path(__file__).parent.parent.parent / "docs" / "formal.md").read_text()
 LETTERS = set(trace.LETTERS) | {
@@ -24,6 +36,22 @@ def letters_in(formula: Formula) -> set[str]:
 def test_a_formula_can_be_read_and_names_only_what_exists(text: str) -> None:
     """A register that is misspelt would be a letter that never comes."""
     assert {re.sub("_[rc]$", "", letter) for letter in letters_in(read(text))} <= LETTERS
+
+
+@pytest.mark.parametrize("text", [*(each.formula for each in SHARED_REGISTERS), *SHARED_FORMULAS.values()])
+def test_a_formula_about_hosts_can_be_read_and_names_only_what_exists(text: str) -> None:
+    """For two hosts: each letter is one of a host, of a host's run or call, or of the task."""
+    of_hosts = LETTERS | {"Of", "Left", "InForce", "Alike"}
+    of_one = re.sub(r"_h([rc]?)\b", r"_h1\1", expanded(text, (1, 2)))
+    found = {re.sub("_h[12][rc]?$", "", letter) for letter in letters_in(read_for(of_one, (1, 2)))}
+    assert found <= of_hosts
+
+
+def test_a_register_of_hosts_replaces_one_or_is_new() -> None:
+    """Definitions do not go in circles, and a name that is read otherwise keeps its place."""
+    names = {each.name.removesuffix("_h") for each in SHARED_REGISTERS}
+    assert names - {each.name for each in REGISTERS} == {"On", "Cut", "Present"}
+    assert set(SHARED_FORMULAS) <= set(BY_ID)
 
 
 def test_a_register_is_defined_before_it_is_used() -> None:
@@ -46,8 +74,8 @@ def test_the_numbering_is_complete() -> None:
 
 def test_the_documentation_shows_the_registers_and_the_properties() -> None:
     """One source of truth: the tables are written by `properties`."""
-    assert register_table() in PAGE
-    assert property_table() in PAGE
+    for table in (register_table(), property_table(), shared_register_table(), shared_property_table()):
+        assert table in PAGE
 
 
 def test_the_documentation_shows_the_fields_of_every_event() -> None:

@@ -154,7 +154,7 @@ def edited(number: int, change: Callable[[bytes], bytes]) -> bytes:
         pytest.param(LINES[14], ("mixed", 1), id="a seal alone"),
         pytest.param(edited(9, lambda line: line.replace(b"12345", b"12346")), ("hash", 15), id="a number edited"),
         pytest.param(edited(1, lambda line: line.replace(b"store-1", b"store-2")), ("hash", 15), id="header edited"),
-        pytest.param(edited(1, lambda line: line.replace(b'on":2', b'on":3')), ("version", 1), id="newer"),
+        pytest.param(edited(1, lambda line: line.replace(b'on":2', b'on":4')), ("version", 1), id="newer"),
         pytest.param(edited(1, lambda line: line.replace(b'on":2', b'on":"2"')), ("malformed", 1), id="version's type"),
         pytest.param(edited(1, lambda line: line.replace(b'ment":1', b'ment":2')), ("malformed", 1), id="no registers"),
         pytest.param(edited(1, lambda line: line.replace(b'"first":1,', b"")), ("malformed", 1), id="header lacks"),
@@ -305,16 +305,16 @@ def test_registers_that_cannot_be_read_are_refused(registers: object) -> None:
     assert caught.value.details["fault"] == "malformed"
 
 
-@pytest.mark.parametrize("name", sorted(Monitor().snapshot().as_json()["scheduler"]))
 @pytest.mark.parametrize("value", [{}, 1.5, [["x"]]])
-def test_every_register_of_another_type_is_refused_with_its_line(name: str, value: object) -> None:
+def test_every_register_of_another_type_is_refused_with_its_line(value: object) -> None:
     """A header with arbitrary registers leads neither to a crash nor to a verdict."""
     _, second = segments(LONG, 5)
-    header = json.loads(second.split(b"\n", 1)[0])
-    header["registers"]["scheduler"][name] = value
-    with pytest.raises(TraceError) as caught:
-        check(io.BytesIO(json.dumps(header).encode() + b"\n"))
-    assert (caught.value.details["fault"], caught.value.details["line"]) == ("malformed", 1)
+    for name in sorted(Monitor().snapshot().as_json()["scheduler"]):
+        header = json.loads(second.split(b"\n", 1)[0])
+        header["registers"]["scheduler"][name] = value
+        with pytest.raises(TraceError) as caught:
+            check(io.BytesIO(json.dumps(header).encode() + b"\n"))
+        assert (caught.value.details["fault"], caught.value.details["line"]) == ("malformed", 1), name
 
 
 def test_registers_of_another_position_are_refused() -> None:

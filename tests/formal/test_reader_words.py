@@ -9,14 +9,14 @@ import pytest
 from duly.errors import TraceError
 from duly.formal.monitor import Monitor
 from duly.formal.reader import TraceReader, events
-from duly.formal.trace import VERSION, Header, encode_header
+from duly.formal.trace import VERSIONS, Header, encode_header, line_of
 from tests.formal.test_reader import ALL, LINES, written
 
 HEADER = json.loads(LINES[0])
 
 
 def told(data: bytes) -> str:
-    """What the error says; it is about the last line."""
+    """The text of the error; it is about the last line."""
     with pytest.raises(TraceError) as refused:
         list(TraceReader().read(io.BytesIO(data)))
     assert refused.value.details["fault"] == "malformed"
@@ -27,7 +27,7 @@ def told(data: bytes) -> str:
 def event_with(letters: str, position: int, value: Any) -> bytes:
     """A trace whose last line is an event with another value there."""
     index = next(index for index, event in enumerate(ALL) if type(event).__name__ == letters)
-    row = [letters, *ALL[index]]
+    row = [*line_of(ALL[index])]
     row[position] = value
     return b"".join(LINES[: index + 1]) + json.dumps(row).encode() + b"\n"
 
@@ -87,14 +87,14 @@ def test_the_least_that_an_event_can_say_is_fine(letters: str, position: int, va
     assert list(events(io.BytesIO(event_with(letters, position, value))))[-1][position - 1] == value
 
 
-@pytest.mark.parametrize(("version", "hint"), [(VERSION + 1, "upgrade duly"), (0, None)])
+@pytest.mark.parametrize(("version", "hint"), [(VERSIONS[-1] + 1, "upgrade duly"), (0, None)])
 def test_another_version_is_refused_with_a_hint(version: int, hint: str | None) -> None:
     """A newer version can be read by a newer duly, an older version by no duly."""
     with pytest.raises(TraceError) as refused:
         list(TraceReader().read(io.BytesIO(json.dumps({**HEADER, "version": version}).encode() + b"\n")))
     assert refused.value.details["fault"] == "version"
     assert refused.value.details.get("hint") == hint
-    assert f"the trace has version {version}, this duly reads 1 and 2" in str(refused.value)
+    assert f"the trace has version {version}, this duly reads 1, 2 and 3" in str(refused.value)
 
 
 @pytest.mark.parametrize(

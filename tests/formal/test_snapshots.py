@@ -170,7 +170,7 @@ def test_a_trace_of_a_used_store_begins_with_what_the_store_says(text: str, cras
     monitor = Monitor(begun)
     at = Instant(begun.tasks[0].started + 1)
     assert monitor.step(BT(1, at, "boot-9", 0)) == []
-    assert monitor.registers.epoch == crashed
+    assert monitor.registers.crashes == crashed
     monitor.step(IS(2, at, 1))
     monitor.step(IE(3, at, 1, 1, "", "restart", None, None, "Europe/Berlin"))
     assert monitor.obliged("x", at) is crashed

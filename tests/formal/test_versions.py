@@ -15,6 +15,7 @@ from duly.formal.monitor import Monitor
 from duly.formal.properties import Value
 from duly.formal.registers import RegisterSnapshot, TaskRow
 from duly.formal.trace import VERSION, Event, Header, Writer, digest, encode_header
+from tests.formal.hosts import hosts_story
 from tests.formal.story import story
 
 LIFE = (
@@ -111,6 +112,19 @@ def test_the_documentation_defines_every_register_of_a_header() -> None:
     scheduler, tasks = section.split("A row of `tasks`")
     assert re.findall(r"^\| `(\w+)` \|", scheduler, re.MULTILINE) == sorted(Monitor().snapshot().scheduler)
     assert re.findall(r"^\| `(\w+)` \|", tasks, re.MULTILINE) == list(TaskRow._fields)
+
+
+def test_the_documentation_defines_every_register_of_a_header_of_many_hosts() -> None:
+    """docs/formal.md: those of all, and those of each host."""
+    monitor = Monitor(shared=True)
+    for event in hosts_story("1:Join"):
+        monitor.step(event)
+    kept = monitor.snapshot().scheduler
+    page = (Path(__file__).parent.parent.parent / "docs" / "formal.md").read_text()
+    section = page[page.index("### The registers of many hosts") : page.index("\n## Two traces of other schedulers")]
+    of_all, of_a_host = section.split("| register of a host |")
+    assert re.findall(r"^\| `(\w+)` \|", of_all, re.MULTILINE) == sorted(kept)
+    assert re.findall(r"^\| `(\w+)` \|", of_a_host, re.MULTILINE) == sorted(kept["hosts"][0])
 
 
 def test_the_documentation_defines_the_digest() -> None:

@@ -13,7 +13,7 @@ from duly.formal.checking import check
 from duly.formal.monitor import Monitor
 from duly.formal.properties import Value
 from duly.formal.reader import events
-from duly.formal.trace import IE, RG, RS, WK, Event, Header, Writer
+from duly.formal.trace import IE, RG, RS, WK, AnyEvent, Event, Header, HostEvent, Writer
 from duly.formal.verdicts import Violation
 from duly.formal.witnesses import Witness, witness, witnesses
 from tests.formal.story import Story, story
@@ -107,6 +107,7 @@ def test_a_witness_can_be_checked_like_any_trace() -> None:
     out = io.BytesIO()
     writer = Writer(out.write, Header("witness"))
     for number, event in enumerate(found.events, 1):
+        assert not isinstance(event, HostEvent)
         if isinstance(event, IE):
             event = event._replace(declared=1)
         writer.add(event._replace(seq=number))
@@ -217,7 +218,7 @@ def test_no_single_event_can_be_left_out_of_a_long_witness_either(text: str, mon
         assert not shows([event for event in found if event is not left_out], violation)
 
 
-def shows(part: Sequence[Event], violation: Violation) -> bool:
+def shows(part: Sequence[AnyEvent], violation: Violation) -> bool:
     """Whether the last event violates the same for the same reason, and nothing before it violates anything."""
 
     def reason(found: Violation) -> tuple[object, ...]:

@@ -49,7 +49,7 @@ from duly.engine.settle import ReplacedRun, ReplacedRuns
 from duly.formal.calendar import NEVER, Schedule, zone_of
 from duly.formal.monitor import Monitor
 from duly.formal.registers import TaskRegisters
-from duly.formal.trace import digest_of_one
+from duly.formal.trace import ALONE, digest_of_one
 from tests.model.words import BASE, EXPRESSIONS, HALF, HOUR, PERIOD, SECOND, SETS, Instance, Row
 from tests.model.world import World, grounds_of
 
@@ -87,7 +87,7 @@ class Freezer:
         self.sample = world.now if world.decision is None else world.decision.at
         # How an interrupted run is read matters while there is one.
         known = world.monitor.registers
-        self.indifferent = not any(task.run is not None and task.epoch != known.epoch for task in known.tasks.values())
+        self.indifferent = not any(task.run is not None and not known.is_running(task) for task in known.tasks.values())
         self.shift = (world.now - BASE) // PERIOD * PERIOD
         self.generations: dict[int, int] = {-1: -1}
         self.runs: dict[int | None, int | None] = {None: None}
@@ -144,14 +144,14 @@ class Freezer:
         return Minute(self.mark(minute * SECOND, expression) // SECOND)
 
     def current(self, served: int | None) -> Minute | None:
-        """What starts have served, if it is this minute."""
+        """The mark of the starts, if it is this minute."""
         minute = minute_of(self.now, UTC)
         return Minute(minute - self.shift // SECOND) if served is not None and served >= minute else None
 
     # --- tasks -------------------------------------------------------------------------------------------------------
 
     def marks(self) -> Frozen:
-        """What starts of each name have served, if a record does not say it."""
+        """The marks of the starts of each name, if a record does not say them."""
         world = self.world
         found = []
         for name in _CALLBACKS:
@@ -298,16 +298,17 @@ class Freezer:
     def monitor(self, monitor: Monitor) -> Frozen:
         known = monitor.registers
         tasks = tuple(
-            self.registers(task, known.epoch)
+            self.registers(task, alive=known.is_running(task))
             for _, task in sorted(known.tasks.items())
             if task.declared or task.run is not None or self.served(task) is not None
         )
         restart = known.restart or self.indifferent
-        return known.active and self.world.up, known.quiet, known.crashed, known.booted, restart, tasks
+        host = known.hosts[ALONE]
+        return host.active and self.world.up, host.quiet, host.crashed, host.booted, restart, tasks
 
-    def registers(self, task: TaskRegisters, epoch: int) -> Frozen:
+    def registers(self, task: TaskRegisters, *, alive: bool) -> Frozen:
         cron = task.schedule.text if task.declared and task.schedule is not None else ""
-        run, alive = task.run is not None, task.run is not None and task.epoch == epoch
+        run = task.run is not None
         return (
             task.name,
             self.generations[task.generation],
@@ -465,15 +466,17 @@ def _decision(
 def _monitor(frozen: Frozen, now: Instant, world: World) -> Monitor:
     active, quiet, crashed, booted, restart, tasks = frozen
     registers = _MONITOR.registers  # worlds live one at a time, and building a monitor is most of the cost
-    registers.tasks, registers.inits = {}, {}
-    registers.declared = registers.running = registers.threads_running = registers.digest = 0
+    host = registers.hosts[ALONE]
+    registers.tasks, host.inits = {}, {}
+    registers.declared = host.running = host.threads_running = registers.digest = 0
     registers.overlapped.clear()
-    registers.active, registers.quiet, registers.crashed, registers.epoch = active, quiet, crashed, 1
-    registers.booted, registers.restart, registers.boot, registers.boot_at = booted, restart, "boot-1", now
-    registers.clock = registers.latest = now
+    host.active, host.quiet, host.crashed, host.epoch = active, quiet, crashed, 1
+    registers.lives = {1: host}
+    host.booted, registers.restart, host.boot, host.boot_at = booted, restart, "boot-1", now
+    host.clock = registers.latest = now
     registers.minute = _ZONE.minute(now)
-    registers.seq, registers.boot_seq = len(world.calls), 0
-    registers.stops = {call: (call, now) for call in world.calls}
+    registers.seq, host.boot_seq = len(world.calls), 0
+    host.stops = {call: (call, now) for call in world.calls}
     registers.schedules = _SCHEDULES
     for name, generation, cron, served_through, retry_at, run, run_generation, alive, started, *flags in tasks:
         task = registers.tasks[name] = TaskRegisters(name)
@@ -481,7 +484,7 @@ def _monitor(frozen: Frozen, now: Instant, world: World) -> Monitor:
             setattr(task, flag, value)
         task.generation, task.served_through, task.retry_at, task.run = generation, served_through, retry_at, run
         task.run_generation, task.started = run_generation, started
-        task.epoch = registers.epoch if alive else -1
+        task.epoch = host.epoch if alive else -1
         if cron:
             task.schedule = _SCHEDULES[cron]
             if task.declared:
@@ -492,8 +495,7 @@ def _monitor(frozen: Frozen, now: Instant, world: World) -> Monitor:
                 registers.digest ^= _DIGESTS[share]
                 registers.declared += 1
         if run is not None and alive:
-            registers.running += 1
-            registers.threads_running += task.run_on_thread
+            host.count_start(thread=task.run_on_thread)
     return _MONITOR
 
 

@@ -35,5 +35,5 @@ def test_one_task_that_is_never_declared_otherwise() -> None:
 
 @pytest.mark.slow
 def test_two_tasks_through_everything_that_can_happen() -> None:
-    """What two tasks can do to each other: one decision, one queue, one group, one stop."""
+    """Two tasks that meet: one decision, one queue, one group, one stop."""
     assert explored(TWO_TASKS) == (23_670, 134_224)

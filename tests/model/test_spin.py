@@ -23,7 +23,7 @@ NAMES = ("", "S1", "S2", "S3", "S4", "S5", "S5plus", "S6a", "S6b", "E2", "EW")
 
 @dataclass(frozen=True)
 class Verification:
-    """What spin found."""
+    """The result of spin."""
 
     states: int
     transitions: int

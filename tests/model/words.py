@@ -43,12 +43,12 @@ SETS: Final = {
     "x'": _declared(_OTHER_X),
     "": (),
 }
-"""What can be declared."""
+"""The sets that can be declared."""
 
 
 @dataclass(frozen=True)
 class Instance:
-    """What is searched: which sets can be declared, whose runs can fail, how far the loop may lag behind."""
+    """The instance of a search: which sets can be declared, whose runs can fail, how far the loop may lag behind."""
 
     sets: tuple[str, ...] = ("xy", "x'y", "y")
     fails: str = "xy"

@@ -79,7 +79,7 @@ class World:
     # --- moves -------------------------------------------------------------------------------------------------------
 
     def moves(self) -> list[Move]:
-        """What can happen now."""
+        """The possible next events."""
         # A commit takes some time, but not for ever: while one is awaited the clock moves on once.
         waited = (
             self.neglected == self.instance.neglect_max and self._owes()
@@ -350,11 +350,12 @@ class World:
 
 
 class _Surroundings:
-    """What a settlement asks of setup, clock, outbox, runner, gate and traffic."""
+    """The parts that a settlement asks: setup, clock, outbox, runner, gate and traffic."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self.clock = self.outbox = self
+        self.host = None
         self.end_lies_ahead = False
 
     def now(self) -> int:

@@ -80,7 +80,7 @@ def test_a_store_with_bytes_after_its_last_page_is_refused(store: Path) -> None:
 
 
 def _killed(store: Path, folder: Path, tasks: int) -> Path:
-    """What a scheduler that is killed after its initialize() leaves: the file, and the WAL with its writes."""
+    """The remains of a scheduler that is killed after its initialize(): the file, and the WAL with its writes."""
     left = folder / "left.db"
 
     async def life() -> None:

@@ -1,4 +1,4 @@
-"""What a declaration has served was forgotten when its name was removed, and made up when it had never started.
+"""The mark of a declaration was forgotten when its name was removed, and made up when it had never started.
 
 A task that was removed and declared again within one minute ran that minute twice. A task that had
 never started and was overridden after a small step back of the clock missed minutes that it owed: the minute before it

@@ -1,4 +1,4 @@
-"""What the checker took for a trace depended on whether orjson was installed.
+"""The checker's idea of a trace depended on whether orjson was installed.
 
 The standard library's json takes a lone surrogate, NaN, integers of any size and UTF-16; orjson refuses them. Both take
 an object that has one name twice, and NUL in a task's name.

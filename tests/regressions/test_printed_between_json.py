@@ -1,4 +1,4 @@
-"""What TARGET printed while it was imported, and what callbacks printed, stood between the JSON of a command."""
+"""Prints of TARGET while it was imported, and of callbacks, stood between the JSON of a command."""
 
 import json
 import signal
@@ -52,7 +52,7 @@ def folder(tmp_path: Path) -> Path:
     ids=lambda arguments: arguments[0],
 )
 def test_json_is_json_while_a_target_prints(folder: Path, arguments: tuple[str, ...]) -> None:
-    """What it prints, and what its child processes print, goes to standard error."""
+    """Its prints, and those of its child processes, go to standard error."""
     done = duly(*arguments, folder=folder)
     assert (done.code, done.json["command"]) == (0, arguments[0])
     assert done.err.splitlines() == ["loaded", "loaded by a child", "called"]

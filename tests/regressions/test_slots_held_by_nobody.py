@@ -59,7 +59,7 @@ def test_runs_that_overlap_count_as_one_or_two() -> None:
 
 
 def test_a_crash_frees_all_slots() -> None:
-    """What ran before it does not run after it."""
+    """Runs from before it do not run after it."""
     events = story("IS IE Due RS:x RS:y Crash IS IE RS:x", tasks="xy")
     assert [event.slots for event in events if isinstance(event, RS)] == [0, 1, 0]
     assert found(events) == violated(events) == {}

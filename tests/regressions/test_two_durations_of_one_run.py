@@ -1,5 +1,6 @@
 """A run took 8 ms in the log and 101 ms in history, which counted the time until its start was on disk."""
 
+import re
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -11,6 +12,7 @@ from duly.stores import Outcome, SqliteReader, SqliteStore
 from duly.stores.port import RunSelection, TraceRow
 from duly.testing import SimulatedHost
 from duly.threads import Inline
+from tests.cli.program import duly
 
 DISK_SECONDS = 5.0
 
@@ -69,6 +71,31 @@ async def test_a_run_takes_as_long_in_history_as_in_its_event(tmp_path: Path) ->
         told = reported(host.events)
         assert sorted(told.values()) == [0, 0, 0, 2000, 2000, 2000, 3000, 3000, 3000, 40_000]
         assert durations(path, host) == told
+
+
+async def test_every_text_about_a_run_says_how_long_its_callback_took(tmp_path: Path) -> None:
+    """The table of history, each run in full, the sparkline beneath, and an explanation counted from the start."""
+    path = tmp_path / "state.db"
+    async with SimulatedHost("2026-11-16T12:00:00", "UTC", path) as host:
+        store = SlowDisk(path, worker=Inline(), synchronous="OFF")
+        store.host = host
+
+        async def works() -> None:
+            await host.sleep(3)
+
+        scheduler = host.scheduler(store)
+        await scheduler.initialize([("works", "0 * * * *", works, timedelta(hours=1))])
+        await host.advance(seconds=20)
+        await scheduler.stop()
+
+    def shown(*command: str) -> str:
+        return duly(*command, "--store", "state.db", folder=tmp_path, TZ="UTC", COLUMNS="200").out
+
+    table, sparkline = shown("history", "works").split("\n\n")
+    assert re.search(r" 0 ms +3 s +success ", table)
+    assert "1 run, median 3 s, longest 3 s" in sparkline
+    assert "took 3 s" in shown("history", "-v", "works")
+    assert "it succeeded at 12:00:08, after 3 s" in shown("explain", "works", "--at", "2026-11-16T12:00")
 
 
 async def test_runs_of_many_starts_that_end_together_each_take_their_time(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What the simulations share: a log that is not filled."""
+"""Set-up of the simulations: a log that is not filled."""
 
 import logging
 from collections.abc import Iterator

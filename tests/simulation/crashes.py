@@ -233,7 +233,7 @@ class WatchedStore(SqliteStore):
         self.life.point("after write")
 
     def image(self) -> tuple[bytes | None, int]:
-        """What would be found on the disk now, and the last event in it."""
+        """The bytes on the disk now, and the last event in it."""
         if self._connection is None:
             path = Path(self.path)
             if not path.exists():

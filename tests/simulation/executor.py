@@ -62,7 +62,7 @@ class Call:
 
 @dataclass
 class Result:
-    """What a history came to."""
+    """The result of a history."""
 
     history: History
     wrongs: list[str] = field(default_factory=list)
@@ -140,7 +140,7 @@ class _Execution:
         return [(each.name, each.cron, self.callback(each), timedelta(milliseconds=each.delay_ms)) for each in tasks]
 
     def callback(self, declared: Declared) -> Callable[[], object]:
-        """What a task does; a blocking one hands back what takes time."""
+        """The work of a task; a blocking one hands back what takes time."""
 
         async def on_loop() -> None:
             await self.run(declared.name, self.next_doing(declared))

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class Kind(Enum):
-    """What can happen to an operation of a store, and to the process that asked for it."""
+    """Faults of an operation of a store, and to the process that asked for it."""
 
     CRASH_BEFORE = "the process dies, and nothing of the operation is durable"
     CRASH_AFTER = "the process dies when the operation is durable, before anybody hears of it"

@@ -19,7 +19,7 @@ IMPORTS = (
 
 
 class Value:
-    """What all parts of a history share: their text is the call that makes them, without what is as usual."""
+    """The base of all parts of a history: their text is the call that makes them, without what is as usual."""
 
     def __repr__(self) -> str:
         usual = {each.name: each.default for each in fields(self)}  # type: ignore[arg-type]
@@ -30,7 +30,7 @@ class Value:
 
 @dataclass(frozen=True, repr=False, slots=True)
 class Doing(Value):
-    """What one run of a callback does: it takes some time, and comes to an end.
+    """One run of a callback: it takes some time, and comes to an end.
 
     `returns`, `raises`, `exits` (SystemExit), `gives up` (a CancelledError of its own), `resists` (swallows a
     cancellation, and returns), `stops` (calls stop() from inside, is refused, and returns), `declares` (calls

@@ -16,7 +16,7 @@ from tests.simulation.reference import DAY, HOUR, MINUTE, Row, due_minutes, loca
 
 @dataclass
 class Account:
-    """What one declaration owed and paid."""
+    """The debts and payments of one declaration."""
 
     name: str
     generation: int
@@ -171,7 +171,7 @@ class Ledger:
         return len(owed), len(unpaid)
 
     def balance(self, stored: Mapping[str, Mapping[str, Any]], now: int) -> Iterator[str]:
-        """What does not add up, given the store's rows at the end."""
+        """The sums that do not add up, given the store's rows at the end."""
         for name, account in self.in_force.items():
             if name not in stored:
                 continue  # the fold complains of that

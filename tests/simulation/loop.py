@@ -137,7 +137,7 @@ class SeededLoop(asyncio.BaseEventLoop):
 
 
 def run(work: Coroutine[Any, Any, T], *, seed: int = 0) -> T:
-    """What `asyncio.run` does, in a seeded loop; what is left running is cancelled, with a few rounds to end in."""
+    """`asyncio.run` in a seeded loop; tasks that are left running are cancelled, with a few rounds to end in."""
     loop = SeededLoop(seed)
     try:
         return loop.run_until_complete(work)

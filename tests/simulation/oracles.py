@@ -1,4 +1,4 @@
-"""What must be true of every finished run of the scheduler, whatever happened to it (FORMAL D4).
+"""Truths about every finished run of the scheduler, whatever happened to it (FORMAL D4).
 
 A run leaves a store, in it a trace, and what its callbacks witnessed. Five oracles judge these, each by other code than
 the scheduler's:
@@ -50,7 +50,7 @@ _COLUMNS: Final = (
 
 @dataclass
 class Witness:
-    """What the callbacks of a history saw themselves: outside of any store, and of any process that died."""
+    """The accounts of a history's callbacks: outside of any store, and of any process that died."""
 
     entries: list[tuple[str, str, int]] = field(default_factory=list)
     """`begin`, `return` or `raise`; the task; the number of the run."""
@@ -99,7 +99,7 @@ def number_of_this_run() -> int:
 
 @dataclass
 class Evidence:
-    """What a finished run left behind.
+    """The remains of a finished run.
 
     `now` is the wall clock at its end, in microseconds. `clean` says that the last scheduler was stopped, and nothing
     has gone on since. `deaths` are the instants at which processes died, by the last `seq` that was durable then
@@ -133,7 +133,7 @@ class Evidence:
 
     @classmethod
     def of(cls, host: SimulatedHost, store: Path, **more: Any) -> "Evidence":
-        """What there is when a host has come to rest."""
+        """The state of a host that has come to rest."""
         return cls(store, instant_of(host.now), **more)
 
 
@@ -176,7 +176,7 @@ def judge(evidence: Evidence, *, reference: bool = True) -> None:
 
 
 def complaints(evidence: Evidence, *, reference: bool = True) -> Iterator[str]:
-    """What is wrong, oracle by oracle; `reference=False` where faults make instants a matter of luck."""
+    """The faults, oracle by oracle; `reference=False` where faults make instants a matter of luck."""
     yield from _prefixed("properties", properties(evidence))
     yield from _prefixed("conservation", conservation(evidence))
     yield from _prefixed("fold", fold(evidence))

@@ -31,7 +31,7 @@ Row = Sequence[Any]
 
 
 def local(instant: int, zone: tzinfo) -> datetime:
-    """What the wall clock shows."""
+    """The wall-clock time."""
     return (_EPOCH + timedelta(microseconds=instant)).astimezone(zone)
 
 
@@ -99,7 +99,7 @@ def next_due(cron: str, zone: tzinfo, after: int) -> int:
 
 @dataclass
 class Record:
-    """What is durable about a declaration in force; a record with a run that no living scheduler has is interrupted."""
+    """The durable record of a declaration in force; a record with a run that no living scheduler has is interrupted."""
 
     generation: int
     cron: str
@@ -125,7 +125,7 @@ class Record:
 
     @property
     def rest(self) -> int:
-        """What it waits from its last start, once it has been interrupted before (SPEC 3.7)."""
+        """The wait from its last start, once it has been interrupted before (SPEC 3.7)."""
         return 1_000 * max(self.delay_ms, 60_000) if self.interruptions else 0
 
     def start(self, at: int, minute: int, run: int, cause: str, *, restart: bool) -> None:
@@ -169,13 +169,13 @@ class Record:
 
 
 class Names:
-    """What starts of withdrawn declarations have served, by name (SPEC 5.1)."""
+    """The marks of withdrawn declarations, by name (SPEC 5.1)."""
 
     def __init__(self) -> None:
         self._served: dict[str, int] = {}
 
     def registered(self, record: Record | None, row: Row, zone: tzinfo) -> Record | None:
-        """What an RG makes of the record of its name."""
+        """The record that an RG makes of that of its name."""
         name, change = row[3], row[5]
         if record is not None and change in ("orphaned", "overridden"):
             self._served.pop(name, None)
@@ -198,7 +198,7 @@ class Names:
 
 
 def registered(record: Record | None, row: Row, zone: tzinfo, served: int | None) -> Record | None:
-    """What an RG makes of the record of its name, of which a start has served this minute."""
+    """The record that an RG makes of that of its name, of which a start has served this minute."""
     _, _, _, _, generation, change, cron, delay_ms, _, known_since, place = row
     if change == "orphaned":
         return None
@@ -254,7 +254,7 @@ class Reference:
         return (due, "cron") if due <= self.now else None
 
     def startable(self) -> dict[str, tuple[int, str]]:
-        """What is owed, and finds a slot."""
+        """The owed tasks that find a slot."""
         if self.limit is not None and len(self.alive) >= self.limit:
             return {}
         no_thread = self.threads is not None and sum(thread for _, thread in self.alive.values()) >= self.threads

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 
 class Deed(NamedTuple):
-    """What one run does: it takes some time, then it returns or raises."""
+    """One run: it takes some time, then it returns or raises."""
 
     seconds: float = 0
     fails: bool = False
@@ -28,7 +28,7 @@ class Task(NamedTuple):
 
 
 class Act(NamedTuple):
-    """What the program does, some minutes after the beginning: declare tasks, or, None, stop."""
+    """A deed of the program, some minutes after the beginning: declare tasks, or, None, stop."""
 
     minutes: float
     tasks: tuple[Task, ...] | None

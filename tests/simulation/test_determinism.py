@@ -40,7 +40,7 @@ def interpreters() -> list[str]:
 
 
 def fingerprints(python: str, libraries: Path, **environment: str) -> dict[int, str]:
-    """What another process makes of the seeds."""
+    """The traces of the seeds by another process."""
     told = subprocess.run(
         [python, "-m", "tests.simulation.fingerprints", *map(str, SEEDS)],
         cwd=ROOT,
@@ -55,7 +55,7 @@ def fingerprints(python: str, libraries: Path, **environment: str) -> dict[int, 
 
 @pytest.fixture
 def libraries(tmp_path: Path) -> Path:
-    """What duly needs, which is pure Python, and nothing else that is installed here."""
+    """The packages that duly needs, which are pure Python, and nothing else that is installed here."""
     for package in ("tzdata", "tzlocal"):
         spec = importlib.util.find_spec(package)
         assert spec is not None

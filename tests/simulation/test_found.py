@@ -1,4 +1,4 @@
-"""What the simulation has found: each history as it was printed, made small, with what was wrong then."""
+"""Finds of the simulation: each history as it was printed, made small, with what was wrong then."""
 
 import pytest
 

@@ -25,6 +25,7 @@ from duly.engine.runner import Runner
 from duly.stores.port import COMPLETE, Outcome
 from duly.stores.sqlite import SqliteStore
 from duly.stores.sqlite.write import Statements
+from tests.counts import share
 from tests.simulation.executor import SimulationError, check, execute
 from tests.simulation.generation import history_of
 from tests.simulation.histories import Declared, Doing, History, Initialize, Pass, as_test
@@ -153,7 +154,7 @@ def start_before_it_is_durable(patch: pytest.MonkeyPatch) -> None:
     """SPEC 3.9: a start is durable before its callback begins."""
     write = Journal._write
 
-    async def answer_first(self: Journal, batch: Batch, trace: Any) -> Outcome:
+    async def answer_first(self: Journal, batch: Batch, trace: Any) -> Outcome | None:
         if any(isinstance(each, Start) for each in batch.singles()) and self.fault is None:
             self._number += 1
             return COMPLETE
@@ -179,7 +180,7 @@ MUTANTS: Sequence[Mutation] = (
 )
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
+@pytest.mark.parametrize("mutant", share(MUTANTS, 5), ids=lambda mutant: mutant.__name__)
 def test_a_bug_that_is_put_in_is_found(mutant: Mutation, monkeypatch: pytest.MonkeyPatch) -> None:
     """FORMAL D3: the harness is worth what it catches; each of these within a few hundred seeds."""
     mutant(monkeypatch)
@@ -201,7 +202,7 @@ RETRIED = History(
 
 
 def test_a_failing_history_is_made_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What does not matter is left out, and what is left still fails."""
+    """Parts that do not matter are left out, and the rest still fails."""
     lose_retries(monkeypatch)
     smallest = shrunk(RETRIED, lambda history: bool(execute(history).wrongs))
     assert execute(smallest).wrongs

@@ -37,6 +37,7 @@ from duly.stores import Outcome, SqliteStore
 from duly.testing import SimulatedHost
 from duly.testing.sim_threads import Dice, SeededWorker
 from duly.threads import Inline, Threads
+from tests.counts import share
 from tests.stores.helpers import full_disk, integrity, query, stored_tasks
 
 T = TypeVar("T")
@@ -180,7 +181,7 @@ class History:
     # --- what runs ---------------------------------------------------------------------------------------------------
 
     def callback(self, name: str, number: int) -> Callable[[], Any]:
-        """What a task does: work, fail, call the scheduler; sometimes it blocks."""
+        """The deeds of a task: work, fail, call the scheduler; sometimes it blocks."""
         if self.dice.random() < 0.2:
 
             def block() -> None:
@@ -316,7 +317,7 @@ async def settle(history: History) -> int:
     return len(history.begun)
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("seed", share(range(SEEDS), 60))
 async def test_calls_that_overlap_take_effect_in_call_order_and_leave_everything_sound(
     seed: int, tmp_path: Path
 ) -> None:

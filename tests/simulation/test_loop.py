@@ -34,7 +34,7 @@ def test_a_seed_is_an_order_and_another_seed_another() -> None:
 
 
 def test_nobody_waits_for_ever_in_any_order() -> None:
-    """What is ready when a round begins runs in that round: every order is fair."""
+    """Callbacks that are ready when a round begins run in that round: every order is fair."""
     for seed in range(50):
         turns = [turn for turn, _ in run(order_of(4, 5), seed=seed)]
         assert turns == sorted(turns)
@@ -75,7 +75,7 @@ def test_a_loop_that_never_rests_is_an_error() -> None:
 
 
 def test_rest_comes_when_nothing_else_is_ready_and_before_time_passes() -> None:
-    """What is ready, however long the chain, happens first; sleepers go on sleeping."""
+    """Ready callbacks, however long the chain, come first; sleepers go on sleeping."""
 
     async def chain() -> tuple[list[int], float]:
         loop = asyncio.get_running_loop()

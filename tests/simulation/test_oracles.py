@@ -127,7 +127,7 @@ def test_a_true_story_is_believed(evidence: Evidence) -> None:
 
 
 def test_rows_that_are_written_again_are_believed(evidence: Evidence) -> None:
-    """What the tampering below rests on: re-encoding alone changes nothing."""
+    """The ground of the tampering below: re-encoding alone changes nothing."""
     assert list(complaints(again(evidence, rows=evidence.rows))) == []
 
 

@@ -144,7 +144,7 @@ async def test_the_summary_counts_what_is_owed_at_the_end() -> None:
 
 
 async def test_the_load_counts_starts_and_callbacks_under_way() -> None:
-    """What `--plot` draws below the timeline."""
+    """The picture of `--plot` below the timeline."""
     outcome = await simulated(
         "2024-05-01T00:00", "2024-05-01T00:10", [("a", "0 * * * *"), ("b", "1 * * * *")], durations={"a": 120, "b": 30}
     )

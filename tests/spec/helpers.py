@@ -1,4 +1,4 @@
-"""What the conformance tests share: callbacks that follow a script, and functions that read what a scheduler did.
+"""Helpers for the conformance tests: callbacks that follow a script, and functions that read what a scheduler did.
 
 What a scheduler did is read from its events and, through read-only connections, from its file.
 """
@@ -23,12 +23,12 @@ HOUR: Final = timedelta(hours=1)
 
 
 class CallbackError(Exception):
-    """What failing callbacks raise here."""
+    """The error of failing callbacks here."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """What a callback does in one run: work for some simulated seconds, then return or raise."""
+    """One run of a callback: work for some simulated seconds, then return or raise."""
 
     seconds: float = 0
     error: BaseException | None = None
@@ -104,7 +104,7 @@ def story(host: SimulatedHost, *names: str) -> list[str]:
 
 
 def rows(path: Path, query: str, values: Sequence[Any] = ()) -> list[dict[str, Any]]:
-    """What a store's file says, read as another program would: read-only."""
+    """The rows of a store's file, read as another program would: read-only."""
     with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
         connection.row_factory = sqlite3.Row
         return [dict(row) for row in connection.execute(query, values)]

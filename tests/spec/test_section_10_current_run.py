@@ -32,7 +32,7 @@ def at(time: str) -> datetime:
 
 
 class Diary:
-    """A callback that notes what it is told of each run, and ends each as the script says; the last goes on."""
+    """A callback that notes what it learns of each run, and ends each as the script says; the last goes on."""
 
     def __init__(self, host: SimulatedHost, *script: str) -> None:
         self.runs: list[CurrentRun] = []

@@ -27,6 +27,11 @@ def reader(store: str, document: dict[str, Any]) -> SqliteReader:
     return SqliteReader(Path(stage().name) / store, lambda: at)
 
 
+def on_files(form: str, *without: str) -> list[str]:
+    """Commands on a store in a file; tests/stores/test_reader_contract.py compares files with databases."""
+    return [each for each in COMMANDS[form] if not any(part in each for part in ("postgresql://", *without))]
+
+
 def without_head(document: dict[str, Any], *head: str) -> dict[str, Any]:
     """A document without what the command adds: its name, the format, and what it was asked for."""
     return {key: value for key, value in document.items() if key not in ("command", "format", *head)}
@@ -34,10 +39,12 @@ def without_head(document: dict[str, Any], *head: str) -> dict[str, Any]:
 
 def shown(form: str, command: str) -> tuple[list[str], dict[str, Any]]:
     """The arguments of a command, and the document that it prints."""
+    if form not in documents():
+        pytest.skip("this Python has no PostgreSQL server, which some commands of this form need")
     return shlex.split(command), documents()[form][COMMANDS[form].index(command)]
 
 
-@pytest.mark.parametrize("command", [each for each in COMMANDS["status"] if "held.db" not in each])
+@pytest.mark.parametrize("command", on_files("status", "held.db"))
 def test_status_shows_the_health_and_the_status_of_each_task(command: str) -> None:
     """SPEC 10.4: health."""
     arguments, document = shown("status", command)
@@ -50,7 +57,7 @@ def test_status_shows_the_health_and_the_status_of_each_task(command: str) -> No
     assert reader(arguments[-1], document).read(question) == without_head(document)
 
 
-@pytest.mark.parametrize("command", COMMANDS["history"])
+@pytest.mark.parametrize("command", on_files("history"))
 def test_history_shows_the_report_of_each_run(command: str) -> None:
     """SPEC 10.4: history."""
     arguments, document = shown("history", command)
@@ -63,7 +70,7 @@ def test_history_shows_the_report_of_each_run(command: str) -> None:
     assert reader(arguments[2], document).read(question) == without_head(document)
 
 
-@pytest.mark.parametrize("command", COMMANDS["explain"])
+@pytest.mark.parametrize("command", on_files("explain"))
 def test_explain_shows_the_explanation(command: str) -> None:
     """SPEC 10.4: explain."""
     arguments, document = shown("explain", command)
@@ -72,7 +79,7 @@ def test_explain_shows_the_explanation(command: str) -> None:
     assert json_form(explanation, BERLIN) == without_head(document)
 
 
-@pytest.mark.parametrize("command", [each for each in COMMANDS["plan"] if "new.db" not in each])
+@pytest.mark.parametrize("command", on_files("plan", "new.db"))
 def test_plan_shows_the_plan(command: str) -> None:
     """SPEC 10.4: plan."""
     arguments, document = shown("plan", command)
@@ -81,7 +88,7 @@ def test_plan_shows_the_plan(command: str) -> None:
     plan = reader(arguments[3], document).read(
         lambda view: insight.plan_for(view, registrations, zone=BERLIN, interrupted=interrupted)
     )
-    head = "target", "store", "storeExists", "held", "usedZone"
+    head = "target", "store", "storeExists", "held", "usedZone", "edition"
     assert json_form(plan, BERLIN) == without_head(document, *head)
 
 
@@ -111,7 +118,7 @@ def test_it_only_reads(question: Callable[[View], object]) -> None:
 
 
 def test_a_moment_without_a_zone_is_refused() -> None:
-    """What is due depends on the zone; the host's may be another one than the store's."""
+    """Due minutes depend on the zone; the host's may be another one than the store's."""
     with pytest.raises(ValueError, match="needs a zone"):
         SqliteReader(Path(stage().name) / "killed.db", lambda: 0).read(
             lambda view: insight.explain(view, "backup", datetime(2025, 10, 24, 2, 30))

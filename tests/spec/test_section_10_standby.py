@@ -230,7 +230,7 @@ async def test_a_standby_that_is_left_before_its_first_look_says_so_too() -> Non
 
 
 async def test_registrations_can_be_replaced_while_it_waits() -> None:
-    """What counts is what they are when the store is free."""
+    """The registrations count as they are when the store is free."""
     async with host() as computer:
         holder = computer.scheduler()
         await holder.initialize([])

@@ -556,7 +556,7 @@ async def test_a_negative_delay_is_refused(delay: timedelta, milliseconds: int) 
     """SPEC 1.4, 1.5: `retryDelayMs` of a negative delay is rounded away from zero; 000's message."""
     error = await refused([registration(delay=delay)])
     assert type(error) is duly.NegativeRetryDelayError
-    assert str(error) == "Retry delay must be non-negative"
+    assert error.message == "Retry delay must be non-negative"
     assert error.details["retryDelayMs"] == milliseconds
 
 

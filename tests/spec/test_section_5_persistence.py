@@ -54,12 +54,12 @@ UNTOUCHED = {
 
 
 def resolutions(host: SimulatedHost) -> list[tuple[str, str]]:
-    """What initialize() made of each task, in the order of the events."""
+    """The verdict of initialize() on each task, in the order of the events."""
     return [(event.name, event.fields["taskName"]) for event in host.events if isinstance(event, RESOLUTIONS)]
 
 
 def times(state: dict[str, Any]) -> dict[str, Any]:
-    """What an override resets, out of a stored state."""
+    """The times that an override resets, out of a stored state."""
     return {key: state[key] for key in UNTOUCHED}
 
 

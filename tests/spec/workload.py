@@ -18,7 +18,7 @@ DELAY = timedelta(minutes=5)
 
 
 class Workload:
-    """What ran on a host, and when: `begun` and `ended` hold (label, wall clock)."""
+    """The runs on a host: `begun` and `ended` hold (label, wall clock)."""
 
     def __init__(self, host: SimulatedHost) -> None:
         self.host = host

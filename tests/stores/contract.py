@@ -88,7 +88,7 @@ class Life:
         correction: Correction | None = None,
         zone: str = "UTC",
     ) -> None:
-        """What an initialize() does to the store."""
+        """The replacement of an initialize() in the store."""
         resolution = Resolution(
             self.now,
             added=list(added),
@@ -119,13 +119,13 @@ async def living(store: Store, identifier: str = "first", now: Instant = AT_NOON
 
 
 async def found(place: Place) -> dict[str, Any]:
-    """What the next scheduler would find: name to record, checked and converted."""
+    """The tasks that the next scheduler would find: name to record, checked and converted."""
     async with living(place.store(), "visitor") as life:
         return {record.name: record for record in stored_tasks(life.persisted.records)}
 
 
 async def rows_of(place: Place) -> list[dict[str, Any]]:
-    """What the next scheduler would find, field by field."""
+    """The content that the next scheduler would find, field by field."""
     async with living(place.store(), "visitor") as life:
         rows = [dict(zip(FIELDS, row, strict=True)) for block in life.persisted.records for row in block.rows()]
         return sorted(rows, key=lambda row: int(row["generation"]))

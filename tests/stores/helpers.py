@@ -1,4 +1,4 @@
-"""What tests of stores share: looking into a store from outside, and a disk that takes nothing."""
+"""Helpers for tests of stores: looking into a store from outside, and a disk that takes nothing."""
 
 import contextlib
 import os
@@ -25,7 +25,7 @@ def read(path: Path | str, question: Callable[[View], T]) -> T:
 
 @dataclass(frozen=True)
 class Contents:
-    """What a small store says, all of it."""
+    """The content of a small store, all of it."""
 
     snapshot: Snapshot
     tasks: list[KnownTask]
@@ -124,7 +124,7 @@ def history(path: Path | str) -> list[tuple[str, str, str]]:
 
 
 def integrity(path: Path | str) -> str:
-    """What SQLite itself finds wrong with the file: `ok` is nothing."""
+    """SQLite's own findings about the file: `ok` is nothing."""
     return str(query(path, "PRAGMA integrity_check")[0][0])
 
 

@@ -1,11 +1,24 @@
 """Hosts of a shared store, as tests drive them: each call is one of the store's functions, and time is the test's."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from duly.core.moments import Delay, Instant, Minute
-from duly.core.news import BEGINNING, RUNS_OF_A_HOST, Changes, Ended, FailedRun, LogEntry, Position, Started
+from duly.core.news import (
+    BEGINNING,
+    NOT_MOVED,
+    RUNS_OF_A_HOST,
+    Changes,
+    Ended,
+    FailedRun,
+    LogEntry,
+    Moved,
+    Position,
+    Started,
+    Statement,
+    spans_of,
+)
 from duly.core.task import Cause, Obligation
 from duly.stores.shared import (
     Act,
@@ -40,11 +53,15 @@ class SharedStore(SharedFunctions, Protocol):
 
     def tables(self) -> dict[str, list[dict[str, Any]]]: ...
 
-    def prune(self, entries_kept: int, kept_for: int, rows_max: int) -> int: ...
+    def prune(self, entries_kept: int, kept_for: int, rows_max: int, *, sweeps: bool = True) -> int: ...
+
+    def rotate_trace(self, events_min: int) -> None: ...
+
+    def trace_lines(self) -> Iterator[bytes]: ...
 
 
-def digest_of(tasks: TaskSet) -> str:
-    return set_digest(((name, cron, Delay(delay)) for name, (cron, delay) in tasks.items()), interrupted="restart")
+def digest_of(tasks: TaskSet, interrupted: str = "restart") -> str:
+    return set_digest(((name, cron, Delay(delay)) for name, (cron, delay) in tasks.items()), interrupted=interrupted)
 
 
 @dataclass
@@ -60,8 +77,9 @@ class TestHost:
     seen: Position = BEGINNING
     runs: int = 0
     tasks: TaskSet = field(default_factory=dict)
+    interrupted: str = "restart"
     calls: list[Callable[[], Any]] = field(default_factory=list)
-    """What was asked last, to be asked again."""
+    """The latest request, to be made again."""
 
     @property
     def me(self) -> HostIdentity:
@@ -84,7 +102,7 @@ class TestHost:
         return self.send(request)
 
     def request(self, tasks: TaskSet, act: Act = Act.JOIN, **changes: Any) -> tuple[EditionRequest, list[Arrival]]:
-        """What this host would ask for, and the declarations that are new."""
+        """The requests of this host, and the declarations that are new."""
         loaded = self.store.load()
         stored = {
             name: (generation, cron, delay)
@@ -108,7 +126,7 @@ class TestHost:
             "number": self.number,
             "seen": self.seen,
             "act": act,
-            "digest": digest_of(tasks),
+            "digest": digest_of(tasks, self.interrupted),
             "compared_with": loaded.in_force,
             "shares_names": bool(stored.keys() & tasks.keys()),
             "removed": tuple(sorted(removed)),
@@ -118,11 +136,15 @@ class TestHost:
             "zone_seen": loaded.zone,
             "lease": LEASE,
             "label": f"host {self.identifier[:2]}",
+            "said": Statement(self.number, len(tasks), "", self.interrupted, None, 4, 0),
+            "moved": Moved(spans_of(range(loaded.in_force.generation + 1, loaded.in_force.generation + 2)))
+            if arrivals
+            else NOT_MOVED,
         }
         return EditionRequest(**{**asked, **changes}), arrivals
 
     def send(self, request: EditionRequest) -> EditionAnswer:
-        answer = self._ask(lambda: self.store.replace(request, [(None, f"IE {self.identifier[:2]}")]))
+        answer = self._ask(lambda: self.store.replace(request))
         if answer.key is not None:
             self.key = answer.key
         return answer
@@ -138,19 +160,17 @@ class TestHost:
             self.seen = news.entries[-1].position
         return news.entries
 
-    def write(self, changes: Changes, trace: Sequence[tuple[int | None, str]] = ()) -> WriteAnswer:
+    def write(self, changes: Changes) -> WriteAnswer:
         self.number += 1
         number, seen = self.number, self.seen
-        return self._ask(lambda: self.store.write(self.me, number, seen, changes, trace))
+        return self._ask(lambda: self.store.write(self.me, number, seen, changes))
 
     def start(self, *generations: int, read: bool = True, **changes: Any) -> WriteAnswer:
         """Start tasks, by what the log says now, or by what this host had read before."""
         if read:
             self.read()
         block = self.starts(*generations, **changes)
-        return self.write(
-            Changes(starts=(block,)), [(block.first_run + n, f"RS {g}") for n, g in enumerate(generations)]
-        )
+        return self.write(Changes(starts=(block,)))
 
     def starts(self, *generations: int, **changes: Any) -> Started:
         """Starts by this host at this moment."""
@@ -175,9 +195,7 @@ class TestHost:
         return self.key or 0
 
     def end(self, generation: int, run: int, error: str | None = None, **changes: Any) -> WriteAnswer:
-        return self.write(
-            Changes(ends=(self.ended((generation,), (run,), error, **changes),)), [(run, f"RE {generation}")]
-        )
+        return self.write(Changes(ends=(self.ended((generation,), (run,), error, **changes),)))
 
     def ended(
         self, generations: tuple[int, ...], runs: tuple[int, ...], error: str | None = None, **changes: Any
@@ -204,10 +222,10 @@ class TestHost:
 
     def bury(self, other: "TestHost", beat: int | None = None) -> int | None:
         seen = beat if beat is not None else self.row(other)["beat"]
-        return self.store.bury(self.me, other.me.key, seen, [(None, f"BY {other.key}")])
+        return self.store.bury(self.me, other.me.key, seen)
 
     def leave(self) -> int | None:
-        return self.store.leave(self.me, [(None, f"SE {self.key}")])
+        return self.store.leave(self.me, [("SE", self.store.now, 1)])
 
     def again(self) -> Any:
         """Ask what was asked last, as a host does that was not answered."""

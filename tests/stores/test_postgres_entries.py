@@ -7,10 +7,22 @@ import pytest
 from duly.core.changes import Batch
 from duly.core.cron import parse_cron
 from duly.core.moments import Delay, Instant, Minute
-from duly.core.news import Changes, LogEntry, Unreadable, Written
+from duly.core.news import (
+    Changes,
+    Corrected,
+    Joined,
+    Left,
+    LogEntry,
+    Moved,
+    Replaced,
+    Statement,
+    Unreadable,
+    Written,
+)
 from duly.core.registration import RunsOn
+from duly.core.request import TEXT_MAX, changes_of, storable
 from duly.core.task import AwaitingRun, Cause, Correction, End, Grounds, Obligation, Running, Start, Task
-from duly.stores.postgres.entries import TEXT_MAX, array, changes_of, entry_of, json_of, numbers, storable
+from duly.stores.postgres.entries import array, entry_of, json_of, numbers, said_form, spans_form
 from tests.stores.shared_hosts import MINUTE, NOON
 
 RUNNING = Running(Minute(60), NOON, None, None, None, 0, 0, Obligation(NOON, NOON, 1))
@@ -47,6 +59,49 @@ def test_a_batch_comes_back_from_the_log_as_it_was_sent() -> None:
     assert isinstance(content, Written)
     assert (content.ends, content.starts) == (changes.ends, changes.starts)
     assert (content.refused, content.fenced) == ((5, 6), (2_000_000_000_001,))
+
+
+def test_notes_and_the_count_of_runs_come_back_from_the_log() -> None:
+    starts = changes_of(Batch.of([Start(task(1), 2_000_000_000_003, GROUNDS)])).starts
+    content = written(Changes(starts=starts, running=4, notes=(("LR", NOON), ("SS", NOON, 2)))).content
+    assert isinstance(content, Written)
+    assert (content.running, content.notes) == (4, (("LR", NOON), ("SS", NOON, 2)))
+
+
+def test_a_batch_says_nothing_of_what_it_does_not_hold() -> None:
+    """The count of runs is that before starts; of an entry without any it is 0."""
+    assert json_of(Changes(running=4)) == {"ends": [], "starts": []}
+    content = written(Changes(running=4)).content
+    assert isinstance(content, Written)
+    assert (content.running, content.notes, content.corrected) == (0, (), None)
+
+
+def test_a_declaration_comes_back_from_the_log() -> None:
+    said, spans = Statement(3, 2, "d" * 64, "again", 8, None, 17), ((1, 3), (7, 7))
+    row = {"seq": 7, "host": 2, "number": 3, "nonce": "0", "at": NOON, "refused": None}
+    entry = {"edition": 4, "zone": "UTC", "said": said_form(said), "corrected": {"at": NOON, "minute": 9}}
+    joined = {**row, "kind": "joined", "entry": {**entry, "outdated": True, "to_threads": spans_form(spans)}}
+    corrected = Corrected(NOON, Minute(9))
+    assert entry_of(json.loads(json.dumps(joined))).content == Joined(
+        4, True, "UTC", corrected, said, Moved(to_threads=spans)
+    )
+    put = {"known_since": NOON, "first_generation": 8, "added": 2, "removed": "{1,5}", "reinstated": False}
+    replaced = {**entry, **put, "blocked": [[8, "2000000000001"]], "to_loop": spans_form(spans)}
+    replaced["renumbered"] = "{1,4}"
+    assert entry_of(json.loads(json.dumps({**row, "kind": "replaced", "entry": replaced}))).content == Replaced(
+        4, NOON, 8, 2, (1, 5), ((8, 2_000_000_000_001),), False, "UTC", corrected, said, Moved(to_loop=spans), (1, 4)
+    )
+
+
+def test_a_host_that_leaves_says_how_its_calls_ended() -> None:
+    row = {"seq": 7, "host": 2, "number": 3, "nonce": "0", "at": NOON, "kind": "left", "refused": None}
+    assert entry_of({**row, "entry": {"notes": [["SE", NOON, 1]]}}).content == Left((("SE", NOON, 1),))
+    assert entry_of({**row, "entry": {}}).content == Left(())
+
+
+def test_spans_are_two_arrays_and_none_are_nothing() -> None:
+    assert spans_form(((1, 3), (7, 7))) == ["{1,7}", "{3,7}"]
+    assert spans_form(()) is None
 
 
 def test_an_entry_of_a_kind_that_is_not_known_is_no_error() -> None:

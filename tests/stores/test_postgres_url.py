@@ -1,5 +1,7 @@
 """URLs of shared stores: what is read, what is refused, and that no password is ever shown."""
 
+import sys
+
 import pytest
 
 from duly.errors import StoreError
@@ -17,6 +19,9 @@ SECRET = "s3cret"
         ("postgresql://db/shop?user=app&password=s3cret", "postgresql://app@db/shop (schema duly)"),
         ("postgresql://app:s3cret@[::1]:5432/shop", "postgresql://app@[::1]:5432/shop (schema duly)"),
         ("postgresql://a:s3cret@one:1,two:2/shop", "postgresql://a@one:1,two:2/shop (schema duly)"),
+        ("postgresql://one,two/shop?port=5433", "postgresql://one:5433,two:5433/shop (schema duly)"),
+        ("postgresql://one:1,two/shop", "postgresql://one:1,two/shop (schema duly)"),
+        ("postgresql://one/shop?port=1,2", "postgresql://one:1/shop (schema duly)"),  # libpq refuses to connect
         ("postgresql:///shop?host=/run/pg", "postgresql://%2Frun%2Fpg/shop (schema duly)"),
         ("postgresql://?service=shop", "postgresql:// (service shop, schema duly)"),
         ("postgresql://", "postgresql:// (schema duly)"),
@@ -39,6 +44,7 @@ def test_a_store_is_named_without_password_and_query_part(url: str, name: str) -
         ("postgresql://app:s3cret/word@db:77/shop", "cannot be read"),
         ("postgresql://app:5/s3cret@db", "an @ after the first /"),
         ("postgresql://db:s3cret/shop", "port is not a number"),
+        ("postgresql://one:5432,two:s3cret/shop", "port is not a number"),
         ("postgresql://db/shop?nonsense=s3cret", "libpq cannot read it"),
         ("postgresql://db/shop?pass%zzs3cret", "libpq cannot read it"),
         ("mysql://app:s3cret@db/shop", "is named by a URL"),
@@ -52,10 +58,22 @@ def test_a_url_that_cannot_be_read_is_refused_without_quoting_it(url: str, messa
     assert SECRET not in f"{refused.value} {refused.value.details} {refused.value.__cause__}"
 
 
-@pytest.mark.parametrize("schema", ["", "a\0b", "x" * 64, "pg_duly", "public"])
+@pytest.mark.parametrize("schema", ["", "a\0b", "a\nb", "x" * 64, "ü" * 32, "pg_duly", "public"])
 def test_a_schema_that_cannot_be_dulys_own_is_refused(schema: str) -> None:
     with pytest.raises(StoreError, match="The schema's name"):
         read_url("postgresql://db/shop", schema)
+
+
+def test_a_schema_may_have_as_many_bytes_as_a_name_in_postgresql() -> None:
+    assert read_url("postgresql://db/shop", "x" * 63).schema == "x" * 63
+
+
+def test_psycopg_is_asked_for_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(StoreError, match="psycopg is not installed") as refused:
+        read_url("postgresql://app:s3cret@db/shop")
+    assert refused.value.details["hint"] == 'pip install "duly[postgres]"'
+    assert SECRET not in f"{refused.value} {refused.value.details}"
 
 
 def test_of_several_hosts_the_primary_is_wanted() -> None:

@@ -1,5 +1,6 @@
-"""What a shared store grants, refuses and remembers; each test on the pure object and on PostgreSQL."""
+"""A shared store grants, refuses and remembers; each test on the pure object and on PostgreSQL."""
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -10,8 +11,9 @@ from duly.core.news import Buried, Changes, Corrected, Joined, Left, Position, R
 from duly.core.record import read_equal
 from duly.core.task import Cause, Obligation
 from duly.errors import ClusterZoneError, ForeignSetError, HostGoneError, StoreRewoundError
-from duly.stores.port import COMPLETE, Outcome
+from duly.stores.port import Outcome
 from duly.stores.shared import Act, Arrival, EditionVerdict, arrivals_digest, outcome_of, set_digest
+from tests.cluster.judged_trace import judge_lines
 from tests.postgres_server import bundled_binaries, server_of
 from tests.stores.shared_hosts import HOUR, LEASE, MINUTE, NOON, SharedStore, TaskSet, TestHost, generations, state
 from tests.stores.shared_stores import MemoryStoreUnderTest, PostgresStoreUnderTest
@@ -119,7 +121,7 @@ def test_the_answer_to_a_repetition_is_never_pruned(store: SharedStore) -> None:
 
 
 def test_a_log_that_was_set_back_is_noticed_by_write_beat_and_news(store: SharedStore) -> None:
-    """SPEC 9.21: a host whose last entry is not there is told so."""
+    """SPEC 9.21: a host whose last entry is not there gets an error that says so."""
     a = host(store, "a")
     for lost in (Position(a.seen.seq, "0" * 31 + "9"), Position(99, a.seen.nonce)):
         a.seen = lost
@@ -175,8 +177,8 @@ def test_the_engine_learns_of_refused_starts_by_their_runs(store: SharedStore) -
     a.start(1)
     changes = Changes(starts=(b.starts(2, 1),))
     answer = b.write(changes)
-    assert outcome_of(changes, answer) == Outcome(frozenset({2_000_000_000_002}))
-    assert outcome_of(changes, replace(answer, refused=())) is COMPLETE
+    assert outcome_of(changes, answer) == Outcome(frozenset({2_000_000_000_002}), fence=answer.seq)
+    assert outcome_of(changes, replace(answer, refused=())) == Outcome(fence=answer.seq)
 
 
 def test_a_withdrawn_declaration_is_not_started(store: SharedStore) -> None:
@@ -216,15 +218,138 @@ def test_a_failure_keeps_what_its_retry_repeats(store: SharedStore) -> None:
     ]
 
 
+def letters(store: SharedStore) -> list[str]:
+    """The events of the trace: letters, host, and the task if there is one."""
+    events = [json.loads(line) for line in list(store.trace_lines())[1:-1]]
+    return [f"{each[0]} {each[3]}" + (f" {each[4]}" if each[0] in ("RG", "RS", "RE") else "") for each in events]
+
+
 def test_only_what_was_granted_and_recorded_is_in_the_trace(store: SharedStore) -> None:
     """SPEC 9.9: refused starts were never made: no trace; 7.6: the trace is the durable log."""
-    a, b = host(store, "a"), host(store, "b")
+    a, b = host(store, "a", traced=True), host(store, "b", traced=True)
     a.start(1)
     b.start(1, 2, read=False)
     b.end(1, 2_000_000_000_077)
-    lines = [line for part in store.tables()["trace"] for line in part["lines"].split("\n")]
-    assert lines == ["IE aa", "IE bb", "RS 1", "RS 2"]
-    assert [part["first"] for part in store.tables()["trace"]] == [1, 2, 3, 4]
+    joins = ["BT 1", "IS 1", "RG 1 backup", "RG 1 report", "IE 1", "BT 2", "IS 2", "IE 2"]
+    assert letters(store) == [*joins, "RS 1 backup", "RS 2 report"]
+
+
+def test_a_trace_begins_with_what_is_there_and_ends_with_an_edition_that_keeps_none(store: SharedStore) -> None:
+    """SPEC 9.3: `trace` is the cluster's, from the host that put the edition in force."""
+    a = host(store, "a")
+    a.start(2)
+    assert list(store.trace_lines()) == []
+    joined = host(store, "b", traced=True)
+    assert list(store.trace_lines()) == []  # the set is in force already, and stays as it is
+    joined.declare({"backup": ("0 3 * * *", 1_000), "more": ("* * * * *", 0)}, Act.REDECLARE, traced=True)
+    lines = list(store.trace_lines())
+    registers = json.loads(lines[0])["registers"]
+    assert [each["key"] for each in registers["scheduler"]["hosts"]] == [1, 2]
+    assert [(row[0], row[8]) for row in registers["tasks"]] == [("backup", None), ("report", 1_000_000_000_001)]
+    assert letters(store) == ["IS 2", "RG 2 report", "RG 2 more", "IE 2"]
+    assert not judge_lines(lines).violated
+    joined.declare({"backup": ("0 3 * * *", 1_000)}, Act.REDECLARE)
+    assert list(store.trace_lines()) == lines  # and what was kept is still there
+    assert store.load().traced is False
+
+
+def test_the_log_is_kept_while_it_is_the_trace(store: SharedStore) -> None:
+    """A host that reads late loads anew, as without a trace."""
+    a = host(store, "a", traced=True)
+    for run in range(1, 5):
+        a.start(2)
+        a.end(2, 1_000_000_000_000 + run)
+    a.beat()
+    before = list(store.trace_lines())
+    assert store.prune(0, 0, 5_000) == 6
+    assert store.news(Position(3, None)).behind
+    assert list(store.trace_lines()) == before
+    a.declare({"backup": ("0 3 * * *", 1_000)}, Act.REDECLARE)
+    a.declare(OLD, Act.REDECLARE, traced=True)  # another trace begins: the entries of the one before may go
+    a.read()
+    a.beat()
+    store.prune(0, 0, 4)
+    assert len(store.tables()["log"]) == 7
+    assert [json.loads(line)[0] for line in list(store.trace_lines())[1:-1]] == ["IS", "RG", "IE"]
+
+
+def test_a_long_trace_forgets_its_beginning(store: SharedStore) -> None:
+    """Two parts are kept, and the registers of the older one stand for what was before."""
+    a = host(store, "a", traced=True)
+    for run in range(1, 20):
+        a.start(2)
+        store.rotate_trace(8)
+        a.end(2, 1_000_000_000_000 + run)
+        passes(store, MINUTE)
+    assert len(store.tables()["bases"]) == 2
+    lines = list(store.trace_lines())
+    assert 8 <= len(lines) - 2 <= 20
+    assert json.loads(lines[0])["segment"] > 2
+    report = judge_lines(lines)
+    assert (report.events, report.violated) == (len(lines) - 2, False)
+
+
+def test_a_trace_is_followed_from_its_newest_base_on(store: SharedStore) -> None:
+    """Each part has what its entries name for the first time: hosts, and declarations."""
+    assert store.trace_start() is None
+    a = host(store, "a", {})
+    assert store.trace_start() is None
+    a.declare(OLD, Act.REDECLARE, traced=True)
+    start = store.trace_start()
+    assert start is not None
+    assert ([each.key for each in start.base.hosts], start.base.tasks, start.generation) == ([1], [], 0)
+    part = store.trace_after(start.position, start.generation, 1)
+    assert part is not None
+    assert ([type(entry.content) for entry in part.entries], part.identifiers) == ([Replaced], {1: "a" * 32})
+    assert {number: each.name for number, each in part.declarations.items()} == {1: "backup", 2: "report"}
+    host(store, "b", NEW, traced=True)
+    part = store.trace_after(part.entries[-1].position, 2, 200)
+    assert part is not None
+    assert part.identifiers == {2: "b" * 32}
+    assert {number: each.name for number, each in part.declarations.items()} == {3: "backup", 4: "mail"}
+    end = part.entries[-1].position
+    assert store.trace_after(end, 4, 200) == replace(part, entries=(), identifiers={}, declarations={})
+
+
+def test_a_reader_whose_place_in_the_trace_is_gone_begins_anew(store: SharedStore) -> None:
+    """The trace was cut below it, the store was set back, or another trace has begun since."""
+    a = host(store, "a", traced=True)
+    start = store.trace_start()
+    assert start is not None
+    entry = a.start(2)
+    seen = Position(entry.seq, entry.nonce)
+    assert store.trace_after(seen, 2, 200) is not None
+    assert store.trace_after(Position(entry.seq, "f" * 32), 2, 200) is None
+    assert store.trace_after(Position(99, "f" * 32), 2, 200) is None
+    store.rotate_trace(1)
+    part = store.trace_after(seen, 2, 200)
+    assert part is not None
+    assert part.segment == start.base.segment + 1  # two parts are kept
+    a.end(2, 1_000_000_000_001)
+    for run in range(2, 6):  # a base follows when there are four events for each of its tasks
+        a.start(2)
+        a.end(2, 1_000_000_000_000 + run)
+    store.rotate_trace(1)
+    assert store.trace_after(start.position, 2, 200) is None
+    newest = store.trace_start()
+    assert newest is not None
+    last = store.tables()["log"][-1]["seq"]
+    assert (newest.base.segment, newest.position) == (start.base.segment + 2, Position(last, None))
+
+
+def test_a_trace_that_is_over_is_read_to_its_end_and_no_further(store: SharedStore) -> None:
+    """Entries without a trace have no notes: to judge them would be wrong."""
+    a = host(store, "a", traced=True)
+    seen = a.seen
+    a.start(2)
+    a.declare({"backup": ("0 3 * * *", 1_000)}, Act.REDECLARE)
+    assert store.trace_start() is None
+    part = store.trace_after(seen, 2, 200)
+    assert part is not None
+    assert [type(entry.content) for entry in part.entries] == [Written]
+    last = part.entries[-1].position
+    a.declare(OLD, Act.REDECLARE, traced=True)
+    assert store.trace_after(last, 2, 200) is None
 
 
 def test_history_keeps_as_many_runs_as_the_edition_in_force_says(store: SharedStore) -> None:
@@ -406,6 +531,16 @@ def test_declaring_another_set_again_always_makes_a_new_edition(store: SharedSto
     assert b.row()["edition"] == 2
 
 
+def test_the_host_that_takes_the_place_of_a_buried_one_declares_as_that_one_would_have(store: SharedStore) -> None:
+    """SPEC 9.15: it has no row yet, and its set is put in force all the same, foreign or seen before."""
+    host(store, "a")
+    host(store, "b", NEW)
+    for place, (letter, tasks) in enumerate((("c", OLD), ("d", {"alone": ("* * * * *", 0)}))):
+        answer = TestHost(store, letter * 32).join(tasks, act=Act.REDECLARE)
+        assert (answer.verdict, answer.key, answer.edition) == (EditionVerdict.APPLIED, 3 + place, 3 + place)
+        assert generations(store).keys() == tasks.keys()
+
+
 def test_what_was_compared_with_another_set_must_be_compared_again(store: SharedStore) -> None:
     """SPEC 9.14: the set in force changed between loading and declaring; nothing has changed then."""
     host(store, "a")
@@ -466,6 +601,57 @@ def test_the_last_host_of_a_newer_set_leaves_and_the_older_one_is_reinstated(sto
     assert (answer.verdict, answer.edition, answer.known_since) == (EditionVerdict.APPLIED, 1, left_at)
     assert state(store, "backup")["served_through"] == left_at // 1_000_000 - 60
     assert store.load().alone_since is None
+
+
+def test_a_set_that_comes_back_has_its_new_number_for_every_host_that_declares_it(store: SharedStore) -> None:
+    """SPEC 9.15: nobody is outdated who declares the set in force; the log names the other hosts."""
+    a, gone, b, other = host(store, "a"), host(store, "d"), host(store, "b", NEW), host(store, "c", NEW)
+    gone.leave()
+    answer = b.declare(OLD, Act.REDECLARE)
+    assert (answer.verdict, answer.edition) == (EditionVerdict.APPLIED, 3)
+    assert [each.row()["edition"] for each in (a, gone, b, other)] == [3, 1, 3, 2]
+    (entry,) = [each for each in a.read() if isinstance(each.content, Replaced) and each.content.edition == 3]
+    assert isinstance(entry.content, Replaced)
+    assert entry.content.renumbered == (a.key,)
+    b.leave()
+    assert store.load().alone_since is None
+    assert a.declare(OLD, Act.REINSTATE).verdict is EditionVerdict.JOINED
+
+
+def test_a_host_is_on_record_with_the_number_of_its_declaration(store: SharedStore) -> None:
+    """So that a host whose request was not answered knows whether its set is the one it declares."""
+    a, b = host(store, "a"), host(store, "b", NEW)
+    b.write(Changes())
+    b.declare(OLD, Act.REDECLARE)
+    assert [each.declaration for each in store.load().hosts] == [a.number, b.number] == [1, 3]
+
+
+def test_the_option_for_interrupted_runs_is_that_of_the_set_in_force(store: SharedStore) -> None:
+    """SPEC 9.13: whoever puts a set in force brings it; an outdated host does not."""
+    assert store.load().interrupted is None
+    host(store, "a")
+    assert store.load().interrupted == "restart"
+    b = TestHost(store, "b" * 32, interrupted="wait")
+    assert b.join(OLD).verdict is EditionVerdict.APPLIED
+    assert TestHost(store, "c" * 32).join(OLD).verdict is EditionVerdict.OUTDATED
+    assert store.load().interrupted == "wait"
+
+
+@pytest.mark.parametrize(("option", "granted"), [("restart", True), ("wait", False)])
+def test_a_decision_about_an_interrupted_run_by_another_option_is_refused(
+    store: SharedStore, option: str, *, granted: bool
+) -> None:
+    """SPEC 9.9: it was made by what is not in force any more."""
+    a, dead = host(store, "a"), host(store, "b")
+    goes_on, cut_short = generations(store)["backup"], generations(store)["report"]
+    dead.start(cut_short)
+    a.start(goes_on)
+    a.bury(dead)
+    a.read()
+    TestHost(store, "c" * 32, interrupted=option).join({**OLD, "more": ("* * * * *", 0)})
+    refused = a.start(cut_short, read=False, cause=Cause.INTERRUPTED).refused
+    assert refused == (() if granted else (cut_short,))
+    assert a.end(goes_on, 1_000_000_000_001).fenced == ()
 
 
 def test_after_a_burial_the_reinstated_set_is_known_since_the_last_beat(store: SharedStore) -> None:
@@ -582,3 +768,18 @@ def test_the_digest_of_a_set_does_not_depend_on_its_order() -> None:
     assert set_digest(one, interrupted="restart") == set_digest(reversed(one), interrupted="restart")  # type: ignore[arg-type]
     assert set_digest(one, interrupted="restart") != set_digest(one, interrupted="wait")  # type: ignore[arg-type]
     assert arrivals_digest([]) == ""
+
+
+@pytest.mark.parametrize("emptied", [("hosts",), ("hosts", "log")], ids=" and ".join)
+def test_a_key_is_not_used_again_although_tables_were_emptied(store: SharedStore, emptied: tuple[str, ...]) -> None:
+    """SPEC 9.2, 9.21: a run bears the key of its host, and must not be taken for one of a new host."""
+    host(store, "a").start(1)
+    host(store, "b").start(2)
+    for table in emptied:
+        if isinstance(store, PostgresStoreUnderTest):
+            store.connection.read(f"delete from {table}", within_schema=True, limit_seconds=15)
+        else:
+            getattr(store, table).clear()
+    new = TestHost(store, "c" * 32)
+    assert new.declare(OLD, Act.REJOIN).key == 3
+    assert new.start(1, 2).refused == ()  # the hosts that ran them are gone

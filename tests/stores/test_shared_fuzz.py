@@ -1,25 +1,28 @@
 """Seeded sequences of all functions of a shared store on the pure object and on PostgreSQL, which must not differ.
 
-After each call the answers, or the errors, are compared, and all tables.
+After each call the answers, or the errors, are compared, and all tables; at the end the traces, line by line.
 """
 
 import contextlib
 import dataclasses
+import io
 import random
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from duly.core.moments import Instant, Minute
-from duly.core.news import Changes, Position, Replaced
+from duly.core.news import Changes, Moved, Position, Replaced, spans_of
 from duly.core.record import EqualRows
 from duly.core.task import Cause, Obligation
 from duly.errors import StoreError
+from duly.formal import check
 from duly.stores.postgres.script import installation
 from duly.stores.shared import Act, EditionAnswer, HostIdentity, InForce, News, WriteAnswer
 from tests.counts import share
-from tests.postgres_server import bundled_binaries, debian_binaries, server_of
+from tests.postgres_server import bundled_binaries, debian_binaries, newest_binaries, oldest_binaries, server_of
 from tests.stores.shared_hosts import HOUR, LEASE, MINUTE, TaskSet, TestHost, generations
 from tests.stores.shared_stores import MemoryStoreUnderTest, PostgresStoreUnderTest
 
@@ -37,6 +40,9 @@ SETS: list[TaskSet] = [
 ]
 
 
+MODES = ("restart", "restart", "restart", "wait")
+
+
 class Pair:
     """Both stores as one: each call goes to PostgreSQL first, whose nonce the other one then takes."""
 
@@ -44,7 +50,7 @@ class Pair:
         self.postgres = postgres
         self.memory = MemoryStoreUnderTest()
         self.seen: set[str] = set()
-        """What calls led to, in words."""
+        """The effects of calls, in words."""
         postgres.empty()
 
     @property
@@ -106,12 +112,13 @@ def _described(answer: Any) -> Iterator[str]:
                 if isinstance(entry.content, Replaced):
                     yield from ["blocked"] if entry.content.blocked else []
                     yield from ["reinstated"] if entry.content.reinstated else []
+                    yield from ["renumbered"] if entry.content.renumbered else []
         case _:
             pass
 
 
 def _loaded_by_row(loaded: Any) -> Any:
-    """What was loaded, with its records row by row: PostgreSQL groups them."""
+    """The loaded content, with its records row by row: PostgreSQL groups them."""
     rows = sorted((tuple(row) for block in loaded.records for row in block.rows()), key=lambda row: row[0])
     return dataclasses.replace(loaded, records=[EqualRows.single(row) for row in rows])
 
@@ -140,6 +147,7 @@ class Player:
             (5, self.repeat),
             (3, self.read),
             (1, self.prune),
+            (1, self.rotate),
             (2, self.stranger),
             (1, self.correct),
         ]
@@ -165,9 +173,15 @@ class Player:
             self.hosts.append(host)
 
     def declare(self, host: TestHost, act: Act, tasks: TaskSet | None = None) -> None:
-        tasks = self.chance.choice(SETS) if tasks is None else tasks
+        if tasks is None:
+            tasks, host.interrupted = self.chance.choice(SETS), self.chance.choice(MODES)
         changes: dict[str, Any] = {"history": self.chance.choice([0, 3, 100_000]), "lease": LEASE}
         changes["correct"] = self.chance.random() < 0.3
+        changes["traced"] = self.chance.random() < 0.8
+        if self.chance.random() < 0.2:
+            known = sorted(generations(self.store).values())
+            some = self.chance.sample(known, len(known) // 2)
+            changes["moved"] = Moved(spans_of(some), spans_of({*known, 77} - {*some}))
         match self.chance.randrange(16):
             case 0:
                 changes["compared_with"] = InForce(self.chance.randrange(3), self.chance.randrange(5))
@@ -233,8 +247,8 @@ class Player:
             gens, runs = zip(*some, strict=True)
             ends = host.ended(gens, runs)
             starts = (host.starts(*generations(self.store).values()),) if self.chance.random() < 0.2 else ()
-            trace = [(run, f'{{"RE": {generation}}}') for generation, run in some]
-            host.write(Changes((ends,), starts, correct=self.chance.random() < 0.1), trace)
+            notes = (("WK", self.store.now, 7), ("IS", self.store.now, 3))[: self.chance.randrange(3)]
+            host.write(Changes((ends,), starts, self.chance.random() < 0.1, notes, self.chance.randrange(4)))
 
     def beat(self) -> None:
         host = self.host()
@@ -263,7 +277,11 @@ class Player:
         host.read()
 
     def prune(self) -> None:
-        self.store.prune(self.chance.choice([0, 5, 100]), self.chance.choice([0, HOUR]), self.chance.choice([2, 5_000]))
+        kept, rows_max = self.chance.choice([0, 5, 100]), self.chance.choice([2, 5_000])
+        self.store.prune(kept, self.chance.choice([0, HOUR]), rows_max, sweeps=self.chance.random() < 0.5)
+
+    def rotate(self) -> None:
+        self.store.rotate_trace(self.chance.choice([5, 20]))
 
     def stranger(self) -> None:
         self.store.write(HostIdentity(self.chance.choice([1, 77]), "d" * 32), 1, Position(0, None), Changes())
@@ -273,11 +291,11 @@ class Player:
 
 
 EVERYTHING = {
-    *("joined", "applied", "outdated", "again", "reinstated", "blocked", "behind"),
+    *("joined", "applied", "outdated", "again", "reinstated", "renumbered", "blocked", "behind"),
     *("refused", "fenced", "corrected", "StoreRewoundError", "ForeignSetError", "ClusterZoneError"),
-    *("HostGoneError was buried", "HostGoneError has left"),
+    *("HostGoneError was buried", "HostGoneError has left", "traced", "followed"),
 }
-"""What a few hundred sequences must lead to, or they test too little."""
+"""The effects that a few hundred sequences must have, or they test too little."""
 
 GUARDS = {
     "the premise": "and s.changed <= seen_",
@@ -289,26 +307,31 @@ GUARDS = {
     "the fence": "  perform check_host_1(me_key, me_identifier);\n",
     "the position": "  perform check_position_1(seen_, nonce_);\n",
     "numbers": "where host = me_key and number = number_",
-    "the identifier": "and identifier = me_identifier;\n  if not found",
+    "the identifier": "h.identifier is distinct from me_identifier",
     "strays of the gone": "  delete from strays where host = who;\n",
     "strays by name": "left join strays y on y.name = a.name",
     "marks by name": "greatest(fresh, m.served_through)",
     "the wait of a reinstatement": "then least(now_, (extract(epoch from c.edition_alone_since) * 1000000)::bigint) ",
     "the highest edition": "edition_ > coalesce(highest, 0)",
+    "hosts of the same set": "theirs.digest = mine.digest",
+    "what was decided by another option": "      update states set changed = seq_ where run is not null and not "
+    "is_living_1(run / 1000000000000);\n",
     "the set compared with": "(c.edition, c.generation) <> ((ask ->> 'edition')::bigint, "
     "(ask ->> 'generation')::bigint)",
 }
 WITHOUT = {
     "the stamp": "true",
     "numbers": "where false",
-    "the identifier": ";\n  if not found",
+    "the identifier": "h.key is null",
     "strays by name": "left join strays y on false",
     "marks by name": "fresh",
     "the wait of a reinstatement": "then now_ ",
     "the highest edition": "true",
+    "hosts of the same set": "false",
+    "what was decided by another option": "      null;\n",
     "the set compared with": "false",
 }
-"""What stands in the place of a guard that is taken out; of the others nothing."""
+"""The text in the place of a guard that is taken out; nothing for the others."""
 
 
 @pytest.fixture(scope="module")
@@ -322,10 +345,27 @@ def play(seed: int, postgres: PostgresStoreUnderTest) -> set[str]:
     pair = Pair(postgres)
     try:
         Player(seed, pair).play()
+        lines = list(pair.postgres.trace_lines())
+        assert lines == list(pair.memory.trace_lines())
+        if lines:
+            pair.seen.add("traced")
+            check(io.BytesIO(b"".join(lines)))  # it can be read, whatever these hosts did
+            follow(pair, random.Random(seed))
     except BaseException as error:
         error.add_note(f"in sequence {seed}")
         raise
     return pair.seen
+
+
+def follow(pair: Pair, chance: random.Random) -> None:
+    """Read the trace as one that follows it: from its newest base, from any entry, and from an entry that is none."""
+    start = pair.trace_start()
+    positions = [Position(entry["seq"], entry["nonce"]) for entry in pair.tables()["log"]]
+    if start is not None:
+        pair.seen.add("followed")
+        positions.append(start.position)
+    for seen in (*chance.sample(positions, min(3, len(positions))), Position(2, "e" * 32), Position(999, None)):
+        pair.trace_after(seen, chance.choice((0, 3)), chance.choice((0, 2, 200)))
 
 
 @pytest.mark.parametrize("part", range(PARTS))
@@ -336,9 +376,10 @@ def test_the_pure_object_and_postgresql_answer_alike(bundled: PostgresStoreUnder
 
 
 @pytest.mark.slow
-def test_another_version_of_postgresql_answers_alike() -> None:
-    """The one of the distribution, if it has one; a tenth of the sequences."""
-    store = PostgresStoreUnderTest(server_of(debian_binaries()))
+@pytest.mark.parametrize("binaries", [debian_binaries, oldest_binaries, newest_binaries], ids=["debian", "13", "18"])
+def test_another_version_of_postgresql_answers_alike(binaries: Callable[[], Path]) -> None:
+    """That of the distribution, the oldest and the newest that are supported; a tenth of the sequences each."""
+    store = PostgresStoreUnderTest(server_of(binaries()))
     for seed in SEQUENCES[::10]:
         play(seed, store)
     store.connection.close()

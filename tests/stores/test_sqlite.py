@@ -58,7 +58,7 @@ REGISTRATIONS = [("a", NEVER_TODAY, nothing, DELAY)]
 
 
 async def refusal(path: Path | str) -> duly.StoreError:
-    """What initialize() says about a place that it cannot use."""
+    """The error of initialize() about a place that it cannot use."""
     with pytest.raises(duly.StoreError) as caught:
         await duly.Scheduler(path).initialize(REGISTRATIONS)
     return caught.value
@@ -396,7 +396,7 @@ DAMAGE: dict[str, tuple[str, type[duly.TaskTryDeserializeError], str | None]] = 
         None,
     ),
 }
-"""What is done to a store, the error that names it, and the field it blames."""
+"""Damage to a store, the error that names it, and the field it blames."""
 
 
 @pytest.mark.parametrize("in_wal", [False, True], ids=["in the file", "in the WAL"])
@@ -510,7 +510,7 @@ async def test_a_store_without_its_counters_or_tables_is_refused_and_stays_as_it
 
 @pytest.mark.parametrize("umask", [0o022, 0o000, 0o077])
 async def test_every_file_it_creates_is_private(store: Path, umask: int) -> None:
-    """What tasks are called and why they failed is nobody else's business: 0600, whatever the umask."""
+    """Names of tasks and reasons of failures are private: 0600, whatever the umask."""
     old = os.umask(umask)
     try:
         scheduler = duly.Scheduler(store)
@@ -528,7 +528,7 @@ def _modes(folder: Path) -> dict[str, int]:
 
 
 async def test_wal_and_full_synchronisation_are_in_force(store: Path) -> None:
-    """What is reported as durable survives a loss of power: WAL, and `synchronous=FULL`."""
+    """A write that is reported as durable survives a loss of power: WAL, and `synchronous=FULL`."""
     embedded = SqliteStore(store)
     scheduler = duly.Scheduler(embedded)
     await scheduler.initialize(REGISTRATIONS)
@@ -648,7 +648,7 @@ def test_the_default_bound_is_a_hundred_thousand(store: Path) -> None:
 
 
 async def test_identifiers_of_schedulers_long_gone_are_forgotten(store: Path) -> None:
-    """SPEC 5.4: the table stays bounded, and whoever a record names stays in it."""
+    """SPEC 5.4: the table stays bounded, and a scheduler that a record names stays in it."""
     await use(store)
     ((author,),) = query(store, "SELECT identifier FROM schedulers")
     change(

@@ -10,7 +10,7 @@ from duly.stores.sqlite.faults import naming_faults
 
 
 def named(fault: BaseException) -> StoreError:
-    """What becomes of a fault."""
+    """The error that becomes of a fault."""
     with pytest.raises(StoreError) as caught, naming_faults("/x.db", "write"):
         raise fault
     assert caught.value.__cause__ is fault

@@ -58,7 +58,7 @@ def test_a_link_has_the_kind_of_its_target_unless_it_is_asked_itself(tmp_path: P
 
 
 def test_a_file_that_is_made_is_private_and_new(tmp_path: Path) -> None:
-    """What a failed first initialize() removes must be what it made itself."""
+    """A failed first initialize() removes only files that it made itself."""
     path = tmp_path / "state.db"
     create(str(path))
     assert (path.stat().st_mode & 0o777, path.stat().st_size) == (0o600, 0)
@@ -192,7 +192,7 @@ def test_files_without_the_index_of_their_wal_are_read_in_a_copy_unless_it_may_b
 def test_a_user_that_may_not_take_part_in_the_locking_reads_a_copy(
     public_folder: Path, monkeypatch: pytest.MonkeyPatch, shm: int, wal: int, shared: bool
 ) -> None:
-    """Whoever only may read the files cannot tell SQLite that a page is still being read."""
+    """A user who may only read the files cannot tell SQLite that a page is still being read."""
     path = public_folder / "state.db"
     with closing(make_wal(path)):
         os.chmod(path, 0o644)
@@ -220,7 +220,7 @@ def test_a_folder_is_asked_before_anything_is_tried(public_folder: Path, mode: i
 
 
 def hot_journal(path: Path) -> bytes:
-    """What is beside a database while a transaction is being written to it that a crash interrupts."""
+    """The files beside a database while a transaction is being written that a crash interrupts."""
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("PRAGMA cache_size = 1")  # so that pages are written before the commit
         connection.execute("BEGIN")
@@ -232,7 +232,7 @@ def hot_journal(path: Path) -> bytes:
 
 
 def test_a_transaction_that_a_crash_cut_short_is_rolled_back_in_a_copy(tmp_path: Path) -> None:
-    """The files stay as they are, for the scheduler that comes next, and for whoever looks into the matter."""
+    """The files stay as they are, for the scheduler that comes next, and for people who look into the matter."""
     path = make_database(tmp_path / "state.db")
     journal = hot_journal(path)
     Path(f"{path}-journal").write_bytes(journal)

@@ -1,4 +1,4 @@
-"""What the embedded store returns when it is opened: blocks of equal rows, which say what the single rows say."""
+"""The answer of the embedded store when it is opened: blocks of equal rows, which say what the single rows say."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -9,7 +9,12 @@ from typing import Any
 import pytest
 
 from duly.core.record import FIELDS, EqualRows, read_equal, read_records
-from duly.errors import TaskInvalidStructureError, TaskInvalidTypeError, TaskInvalidValueError
+from duly.errors import (
+    TaskInvalidStructureError,
+    TaskInvalidTypeError,
+    TaskInvalidValueError,
+    TaskTryDeserializeError,
+)
 from duly.stores.sqlite import load as loading
 from duly.stores.sqlite import schema
 from duly.stores.sqlite.load import load_records
@@ -82,7 +87,7 @@ def test_blocks_say_what_the_rows_say(
 
 
 def test_a_million_tasks_would_be_a_few_blocks(connection: sqlite3.Connection) -> None:
-    """What tasks share is read, checked and kept once for each run of neighbours."""
+    """Values that tasks share are read, checked and kept once for each run of neighbours."""
     for generation in range(1, 2_001):
         put(connection, generation, f"{generation}", HOURLY if generation <= 1_000 else DAILY)
     records = load_records(connection)
@@ -138,6 +143,26 @@ def test_a_task_without_a_state_and_a_state_without_a_task_are_noticed(
     connection.execute(statement)
     with pytest.raises(TaskInvalidStructureError):
         load_records(connection)
+
+
+def test_as_many_states_as_tasks_that_are_not_theirs_are_noticed(connection: sqlite3.Connection) -> None:
+    """SPEC 5.5: one task has lost its state, and one state its task; the other numbers agree."""
+    for generation in range(1, 5):
+        put(connection, generation, f"{generation}", last_attempt_at=generation)
+    connection.execute("DELETE FROM states WHERE generation = 2")
+    connection.execute("DELETE FROM tasks WHERE generation = 3")
+    with pytest.raises(TaskTryDeserializeError):
+        list(read_equal(load_records(connection)))
+
+
+def test_a_state_beyond_the_last_task_does_not_stand_in_for_one_that_is_missing(connection: sqlite3.Connection) -> None:
+    """SPEC 5.5: the counts agree, and the tasks have no gap; the last one must not be given its neighbour's state."""
+    for generation in range(1, 5):
+        put(connection, generation, f"{generation}", last_attempt_at=100, last_success_at=200)
+    connection.execute("DELETE FROM tasks WHERE generation = 4")
+    connection.execute("DELETE FROM states WHERE generation = 3")
+    with pytest.raises(TaskTryDeserializeError):
+        list(read_equal(load_records(connection)))
 
 
 def test_a_name_that_appears_twice_is_named_also_in_blocks() -> None:

@@ -99,7 +99,7 @@ def test_where_files_cannot_be_locked_the_text_is_all_there_is_to_know(
 
 
 def test_a_shorter_name_replaces_a_longer_one_whole(store: Path) -> None:
-    """What an earlier holder left, because it was killed, does not stick out behind the new text."""
+    """The text of an earlier holder that was killed does not stick out behind the new one."""
     path = Path(f"{store}.lock")
     path.write_text(json.dumps({"pid": 1, "host": "h" * 900, "since": "2024"}))
     lock = LockFile(str(store))

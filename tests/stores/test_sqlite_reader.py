@@ -411,7 +411,7 @@ async def test_a_trace_whose_scheduler_was_not_stopped_is_open(tmp_path: Path) -
 
 
 class Disturbed:
-    """A question during which the file changes, as often as it is told to."""
+    """A question during which the file changes a given number of times."""
 
     def __init__(self, store: Path, times: int, fault: DulyError | None) -> None:
         self._store = store

@@ -198,7 +198,7 @@ async def test_an_interrupted_trace_is_still_held_to_its_end(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("value", ["", "1 2", "a b c", "1 2 3 4"])
 async def test_an_end_that_cannot_be_read_is_no_end(tmp_path: Path, value: str) -> None:
-    """What somebody wrote over it does not let a cut or changed trace pass."""
+    """Overwriting it does not let a cut or changed trace pass."""
     path = tmp_path / "state.db"
     async with SimulatedHost("2024-05-01T12:30", "UTC") as host:
         await live(path, host, minutes=3)

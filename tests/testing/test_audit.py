@@ -72,7 +72,7 @@ async def test_what_is_found_after_time_has_passed_for_the_last_time_fails_the_t
 
 
 async def test_an_error_of_the_test_itself_is_not_replaced() -> None:
-    """What the test raised is what its author wants to see."""
+    """The author of a test wants to see what it raised."""
 
     async def failing() -> None:
         async with SimulatedHost(AT, "UTC") as host:

@@ -299,7 +299,7 @@ async def test_a_start_on_the_last_instant_of_an_advance_belongs_to_it() -> None
 
 
 async def test_small_steps_and_one_large_one_come_to_the_same(tmp_path: Path) -> None:
-    """Time passes only through the clock seam, however it is told to."""
+    """Time passes only through the clock seam, whichever call moves it."""
 
     async def story(*steps: float) -> list[dict[str, Any]]:
         async with SimulatedHost("2024-06-01T12:00:10", "UTC") as host:

@@ -150,7 +150,7 @@ def flags(sources: Sources) -> list[Place]:
 
 
 def _attributes(sources: Sources) -> Iterator[tuple[str, str, int, str, ast.expr | None]]:
-    """What instances are given: module, class, line, name, value."""
+    """The attributes of instances: module, class, line, name, value."""
     for module, class_ in _classes(sources):
         if _is_dataclass(class_) and not _is_frozen(class_):
             for field in class_.body:
@@ -208,7 +208,7 @@ def _is_of(classes: set[str], name: str, function: ast.AST | None) -> bool:
 
 
 def _type_of(name: str, function: ast.AST | None) -> str:
-    """What a parameter is annotated with."""
+    """The annotation of a parameter."""
     if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
         return ""
     arguments = function.args
@@ -287,7 +287,7 @@ COUNTED: Final = {
 
 
 def occurrence(src: Path) -> dict[str, int]:
-    """What one occurrence is called through, counted in a process that has this tree's `duly`."""
+    """The calls of one occurrence, counted in a process that has this tree's `duly`."""
     told = subprocess.run(
         [sys.executable, "-m", "tests.tools.occurrence"],
         cwd=ROOT,

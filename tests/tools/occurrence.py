@@ -1,4 +1,4 @@
-"""What one occurrence of one task is called through: `python -m tests.tools.occurrence` prints it as JSON.
+"""The calls of one occurrence of one task: `python -m tests.tools.occurrence` prints it as JSON.
 
 A scheduler on a real file, with one task and neither listener nor trace, waits for its next minute. A clock lets that
 minute come, and from there on every function of `duly` that is called is noted, on the event loop's thread and on the
@@ -34,7 +34,7 @@ PATIENCE_SECONDS: Final = 60
 
 
 class StoppedClock:
-    """A clock that stands still until it is told to show the instant that somebody waits for."""
+    """A clock that stands still until a test moves it to the instant that the loop waits for."""
 
     def __init__(self) -> None:
         self._wall = 1_700_000_010_000_000  # half a minute past a minute
@@ -90,7 +90,7 @@ class Calls:
         sys.setprofile(self._note)
 
     def end(self) -> list[CodeType]:
-        """What was called."""
+        """The calls."""
         sys.setprofile(None)
         return list(self._called)
 
@@ -142,7 +142,7 @@ async def measured() -> dict[str, int]:
 
 
 async def _at_rest(store: Path, clock: StoppedClock, *, runs: int) -> None:
-    """Wait until so many ends are durable and the scheduler sleeps; then a moment longer."""
+    """Wait until this many ends are durable and the scheduler sleeps; then a moment longer."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
             await asyncio.sleep(0.05)

@@ -13,6 +13,9 @@ registration   raw tuples to registrations, or the first error
 task           states, transitions, and `obligation()`: why a task must start
 changes        starts and ends by the thousand, in blocks
 news           what hosts of a shared store wrote: the content of its log
+request        a batch as a host asks a shared store to write it
+watch          when a host may bury another
+share          which part of what is due a host takes at once
 record         persisted rows to states, or a typed error
 stored_order   registrations in the order in which their tasks are stored
 resolution     declared against stored: new, preserved, overridden, orphaned, interrupted

@@ -4,6 +4,8 @@ Tasks of one expression form a group, whose occurrences are computed once. Group
 minute, single tasks in a heap of timers for their retry or resumption. When they are due they move, as a *due list* of
 tasks, into one of two queues (event loop, threads), longest owed first. A poll costs what is due, not what exists.
 
+Where several hosts share the work, a due list is divided, and the parts of other hosts are held back for a while.
+
 The agenda is only an index: a task in a due list is asked what it owes, and `obligation()` answers.
 """
 
@@ -17,10 +19,11 @@ from typing import NamedTuple
 
 from duly.core.changes import Starts
 from duly.core.cron import CronExpression
-from duly.core.groups import DueList, Group
+from duly.core.groups import DueList, Group, Parts
 from duly.core.moments import LAST_INSTANT, MICROSECONDS, Instant, Minute, begin, minute_of
 from duly.core.registration import RunsOn
 from duly.core.resolution import NO_MARKS, Mark, lowered_marks
+from duly.core.share import ALL, Share
 from duly.core.steps import STEP_TASKS, Steps
 from duly.core.task import (
     AwaitingRetry,
@@ -54,7 +57,7 @@ _Queue = list[tuple[Instant, int, DueList]]
 
 @dataclass(slots=True)
 class Decision:
-    """What `decide` chose, and how far it went through the due lists; the agenda has not changed yet."""
+    """The choice of `decide`, and how far it went through the due lists; the agenda has not changed yet."""
 
     at: Instant
     starts: Starts = field(default_factory=Starts)
@@ -82,11 +85,15 @@ class Agenda:
         self._scheduler_key = scheduler_key  # of the scheduler that writes the starts
         self.size = 0
         self.marks: Mapping[str, Mark] = NO_MARKS
-        """What withdrawn declarations have served, by name; for the next initialize()."""
+        """The marks of withdrawn declarations, by name; for the next initialize()."""
+        self.share: Share = ALL
+        """Which part of what falls due is this scheduler's own; it counts for what is queued from now on."""
         self._groups: dict[str, Group] = {}
         self._calendar: list[tuple[Minute, int, Group]] = []
         self._timers: list[tuple[Instant, int, Task, AwaitingRetry | Interrupted]] = []
         self._queues: dict[RunsOn, _Queue] = {RunsOn.LOOP: [], RunsOn.THREAD: []}
+        self._held_back: list[tuple[Instant, int, RunsOn, Instant, DueList]] = []
+        """Due lists that are other hosts' first, by the instant from which this one takes them."""
         self._tickets = count()
         self._minute = Minute(0)
         self._minute_begins = self._minute_ends = Instant(0)
@@ -175,10 +182,14 @@ class Agenda:
         if zone is not None:
             self.zone = zone
             self._minute_ends = self._minute_begins  # compute the minute again: in this zone it may begin elsewhere
-        tasks = list(self.tasks())
+        return self.refill(list(self.tasks()), now)
+
+    def refill(self, tasks: Sequence[Task], now: Instant) -> Steps[None]:
+        """Build the whole index again, for these tasks."""
         self._groups.clear()
         self._calendar.clear()
         self._timers.clear()
+        self._held_back.clear()
         self._queues = {RunsOn.LOOP: [], RunsOn.THREAD: []}
         self.size = 0
         return self.enter(tasks, now)
@@ -216,8 +227,11 @@ class Agenda:
             for runs_on, tasks in group.tasks.items():
                 # A due list that no decision has touched yet will ask every task of the group anyway.
                 if tasks and group.untouched[runs_on] is None:
-                    due_list = group.untouched[runs_on] = DueList(tasks, group)
-                    self._queue(runs_on, begin(due), due_list)
+                    if self.share.divides:
+                        self._queue_parts_of_group(runs_on, begin(due), group)
+                    else:
+                        group.untouched[runs_on] = due_list = DueList(tasks, group)
+                        self._queue(runs_on, begin(due), due_list)
             group.look_ahead(minute, self.zone)
             self._await_next(group)
             yield
@@ -226,12 +240,22 @@ class Agenda:
             if task.state is state:
                 self._queue(task.runs_on, ripe, DueList((task,), self._groups[task.expression.text]))
             yield
+        while self.has_ripe_share(now):
+            # With a new ticket: what is left of its own part comes first, where no other host is at work yet.
+            _, _, runs_on, since, due_list = heappop(self._held_back)
+            heappush(self._queues[runs_on], (since, next(self._tickets), due_list))
+
+    def has_ripe_share(self, now: Instant) -> bool:
+        """Whether the time has come for due lists that were held back, because other hosts may be slow or gone."""
+        return bool(self._held_back) and self._held_back[0][0] <= now
 
     def next_timer(self) -> Instant | None:
-        """The instant at which the next retry or resumption is ripe."""
+        """The instant at which the next retry or resumption is ripe, or a due list is held back no longer."""
         while self._timers and self._timers[0][2].state is not self._timers[0][3]:
             heappop(self._timers)
-        return self._timers[0][0] if self._timers else None
+        timer = self._timers[0][0] if self._timers else None
+        turn = self._held_back[0][0] if self._held_back else None
+        return turn if timer is None or (turn is not None and turn < timer) else timer
 
     def next_due(self) -> Minute | None:
         """The earliest due minute that a group waits for, even if all its tasks have been withdrawn since."""
@@ -314,7 +338,35 @@ class Agenda:
                     heappush(self._timers, (ripe, next(self._tickets), task, state))
 
     def _queue(self, runs_on: RunsOn, since: Instant, due_list: DueList) -> None:
-        heappush(self._queues[runs_on], (since, next(self._tickets), due_list))
+        share, tasks = self.share, due_list.tasks
+        if not share.divides:
+            heappush(self._queues[runs_on], (since, next(self._tickets), due_list))
+        elif len(tasks) == 1:
+            self._hold_back(share.turn(tasks[0].generation, tasks[0].written_by, since), runs_on, since, due_list)
+        else:
+            for _, part, turn in share.parts(tasks, since, tasks[0].generation):
+                self._hold_back(turn, runs_on, since, DueList(part, due_list.group))
+
+    def _queue_parts_of_group(self, runs_on: RunsOn, since: Instant, group: Group) -> None:
+        """Queue this host's part of a group that is due, and hold back those of others.
+
+        Parts are touched at different times; one that no decision has touched yet will ask all its tasks anyway.
+        """
+        share, tasks = self.share, group.tasks[runs_on]
+        queued = group.parts.get(runs_on)
+        if queued is None or not queued.divide(tasks, share.keys):
+            queued = group.parts[runs_on] = Parts(tasks, share.keys)
+        for place, part, turn in share.parts(tasks, since, tasks[0].generation):
+            before = queued.lists.get(place)
+            if before is None or before.position:
+                queued.lists[place] = due_list = DueList(part, group)
+                self._hold_back(turn, runs_on, since, due_list)
+
+    def _hold_back(self, turn: Instant, runs_on: RunsOn, since: Instant, due_list: DueList) -> None:
+        if turn <= since:
+            heappush(self._queues[runs_on], (since, next(self._tickets), due_list))
+        else:
+            heappush(self._held_back, (turn, next(self._tickets), runs_on, since, due_list))
 
 
 def decide(agenda: Agenda, now: Instant, slots: Slots, *, limit: int, first_run: int) -> Decision:

@@ -4,7 +4,7 @@ A run whose callback has returned then leaves no object behind for the garbage c
 with one statement. `singles()` iterates over single starts and ends where that is what a caller wants.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -59,11 +59,13 @@ Block = StartBlock | SuccessBlock | End | Correction
 class Starts:
     """Starts in the order of their run numbers."""
 
-    __slots__ = ("blocks", "count")
+    __slots__ = ("blocks", "count", "fence")
 
     def __init__(self, starts: Iterable[Start] = ()) -> None:
         self.blocks: list[StartBlock] = []
         self.count = 0
+        self.fence: int | None = None
+        """Once they are durable in a shared store: a number that grows with every start of a task, across hosts."""
         for task, run, grounds in starts:
             self.add((task,), run, grounds)
 
@@ -120,6 +122,13 @@ class Ends:
             self._last = ended
             self.blocks.append(ended)
         self.count += len(ended.runs)
+
+    def divide(self, runs: Collection[int]) -> tuple["Ends", "Ends"]:
+        """The ends of these runs, and the rest."""
+        these, others = Ends(), Ends()
+        for end in self.singles():
+            (these if end.run in runs else others).add(end)
+        return these, others
 
     def split(self, at: int) -> tuple["Ends", "Ends"]:
         """The first `at` ends, and the rest."""

@@ -30,11 +30,18 @@ class CronExpression:
     years 1 to 9999 have no answer, CronCalculationError is raised.
     """
 
-    text: str
+    text: str  #: as it was given to `parse_cron`
     _pattern: occurrences.Pattern = dataclasses.field(repr=False, compare=False)
 
     def matches(self, when: datetime) -> bool:
-        """Whether the minute that contains `when` is due."""
+        """Whether the minute that contains a moment is due.
+
+        Parameters:
+            when: the moment.
+
+        Raises:
+            TypeError: `when` is not a `datetime`.
+        """
         if type(when) is not datetime:
             when = _as_plain_datetime(when)
         try:
@@ -43,7 +50,15 @@ class CronExpression:
             return False
 
     def next_after(self, when: datetime) -> datetime:
-        """The first due minute strictly after `when`."""
+        """The first due minute strictly after a moment.
+
+        Parameters:
+            when: the moment.
+
+        Raises:
+            TypeError: `when` is not a `datetime`.
+            CronCalculationError: there is none up to the year 9999.
+        """
         if type(when) is not datetime:
             when = _as_plain_datetime(when)
         try:
@@ -52,7 +67,15 @@ class CronExpression:
             raise CronCalculationError(self.text, when.isoformat(), fault) from fault
 
     def previous_before(self, when: datetime) -> datetime:
-        """The last due minute that began strictly before `when`."""
+        """The last due minute that began strictly before a moment.
+
+        Parameters:
+            when: the moment.
+
+        Raises:
+            TypeError: `when` is not a `datetime`.
+            CronCalculationError: there is none since the year 1.
+        """
         if type(when) is not datetime:
             when = _as_plain_datetime(when)
         try:
@@ -92,7 +115,13 @@ class CronExpression:
 def parse_cron(text: str) -> CronExpression:
     """Read a POSIX cron expression.
 
-    Raises InvalidCronExpressionError, which names the leftmost field that cannot be read, and says why.
+    Parameters:
+        text: five fields: minute, hour, day, month, weekday; numbers, lists, ranges and `*`.
+
+    Raises:
+        TypeError: `text` is not a `str`.
+        InvalidCronExpressionError: the text is not a POSIX expression, or can never match. It names the leftmost field
+            that cannot be read, and says why; its cause is the `FieldParseError` of that field.
     """
     if not isinstance(text, str):
         raise TypeError(f"a cron expression is a str, not {type(text).__name__}")
@@ -209,7 +238,7 @@ def _not_five_fields(text: str) -> _Fault:
 
 
 def _fault(field: Field, element: str) -> _Fault:
-    """What is wrong with an element that cannot be read."""
+    """The fault of an element that cannot be read."""
     if not element:
         return "contains an empty element", "remove the comma that separates nothing"
     if stranger := re.search(r"[^0-9*-]", element):

@@ -41,7 +41,7 @@ _SEARCHED: Final = 40
 
 
 class Remark(NamedTuple):
-    """What there is to say about a part of the text."""
+    """A remark about a part of the text."""
 
     field: str
     begin: int
@@ -50,7 +50,7 @@ class Remark(NamedTuple):
 
 
 class Translation(NamedTuple):
-    """What a text means in POSIX cron: `posix` if there is an equivalent, `obstacles` if there is none."""
+    """The meaning of a text in POSIX cron: `posix` if there is an equivalent, `obstacles` if there is none."""
 
     text: str
     posix: str | None = None
@@ -122,7 +122,7 @@ _MARKS: Final = {
 
 
 def foreign(field: Field, element: str, at: int) -> tuple[str, str | None]:
-    """What the character at `at` seems to mean, which POSIX cron does not know; and what to write instead."""
+    """The meaning of the character at `at`, which POSIX cron does not know; and what to write instead."""
     letter, before = element[at], element[at - 1 : at]
     if letter == "/":
         return "contains step syntax '/'; list the values instead", _without_step(field, element)
@@ -164,14 +164,14 @@ def _without_names(field: Field, text: str) -> str:
 
 
 def without_seven(first: int | None) -> str:
-    """What to write for Sunday as 7, alone or at the end of a range that begins with `first`."""
+    """The POSIX form of Sunday as 7, alone or at the end of a range that begins with `first`."""
     if first is None:
         return "write 0"
     return "write 0-6" if first == 0 else f"write 0,{_span(first, 6)}"
 
 
 def without_wrap(field: Field, first: int, last: int) -> str:
-    """What to write for a range that begins after its end."""
+    """The POSIX form of a range that begins after its end."""
     return f"write {_span(field.low, last)},{_span(first, field.high)} if it is meant to wrap around"
 
 
@@ -202,7 +202,7 @@ def _layout(words: list[str]) -> list[tuple[str, str]] | None:
 
 
 class _Values(NamedTuple):
-    """What a field stands for, and how POSIX writes it."""
+    """The values of a field, and how POSIX writes them."""
 
     posix: str
     members: frozenset[int]

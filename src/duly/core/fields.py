@@ -19,7 +19,7 @@ class Field:
         self.low: Final = low
         self.high: Final = high
         self.words: Final = words
-        """What people call the values, from `low` on."""
+        """The names that people give to the values, from `low` on."""
         self.every: Final = (2 << high) - (1 << low)
         self.numbers: Final = {f"{n:0{digits}}": 1 << n for digits in (1, 2) for n in range(low, high + 1)}
         """The sets of single numbers, written with one digit or two."""

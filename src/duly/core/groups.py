@@ -31,6 +31,7 @@ class Group:
         "_quiet_since",
         "expression",
         "next_due",
+        "parts",
         "tasks",
         "untouched",
     )
@@ -40,6 +41,8 @@ class Group:
         self.tasks: dict[RunsOn, list[Task]] = {RunsOn.LOOP: [], RunsOn.THREAD: []}
         self.untouched: dict[RunsOn, DueList | None] = {RunsOn.LOOP: None, RunsOn.THREAD: None}
         """The queued due list of all tasks, as long as no decision has asked any of them."""
+        self.parts: dict[RunsOn, Parts] = {}
+        """Where hosts share what is due: the parts that were queued last."""
         self.next_due = NEVER
         self._quiet_since = self._quiet_before_due = self._due = NEVER
         self._looked_at: Minute | None = None
@@ -82,6 +85,20 @@ class Group:
                 earliest = next_due(self.expression, served_through, zone)
             self._owed[served_through] = Owed(earliest, self._latest)
         return self._owed[served_through]
+
+
+class Parts:
+    """Due lists that are the parts of a group's tasks, one for each host, by their place."""
+
+    __slots__ = ("_keys", "_number", "_tasks", "lists")
+
+    def __init__(self, tasks: Sequence[Task], keys: tuple[int, ...]) -> None:
+        self.lists: dict[int, DueList] = {}
+        self._tasks, self._number, self._keys = tasks, len(tasks), keys
+
+    def divide(self, tasks: Sequence[Task], keys: tuple[int, ...]) -> bool:
+        """Whether they are still the parts of these tasks for these hosts."""
+        return self._tasks is tasks and self._number == len(tasks) and self._keys == keys
 
 
 class DueList:

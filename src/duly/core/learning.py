@@ -17,18 +17,24 @@ from duly.core.task import AwaitingRetry, AwaitingRun, Running, Task, TaskState,
 class Learner:
     """The knowledge of one host: its own tasks by generation, and the runs of others."""
 
-    def __init__(self, agenda: Agenda, host: int, *, restart: bool) -> None:
+    def __init__(self, agenda: Agenda, host: int) -> None:
         self._agenda = agenda
         self._host = host
-        self._restart = restart
+        self._restart = True
         self._tasks: dict[int, Task] = {}
         self._runs: dict[int, int] = {}
         """Runs of other hosts, by the generation of their task."""
         self._blocked: dict[int, int] = {}
         """Generations that wait for a run of an earlier declaration, by that run."""
 
-    def know(self, tasks: Iterable[Task], runs: Mapping[int, int], blocked: Mapping[int, int]) -> Steps[None]:
-        """Begin with tasks of this host that are in force, runs under way and declarations that wait, by generation."""
+    def know(
+        self, tasks: Iterable[Task], runs: Mapping[int, int], blocked: Mapping[int, int], *, restart: bool
+    ) -> Steps[None]:
+        """Begin with tasks of this host that are in force, runs under way and declarations that wait, by generation.
+
+        `restart`: whether interrupted runs start again, which is part of the set in force.
+        """
+        self._restart = restart
         self._tasks.clear()
         for index, task in enumerate(tasks):
             self._tasks[task.generation] = task
@@ -39,6 +45,14 @@ class Learner:
         for generation in blocked:
             if (waiting := self._tasks.get(generation)) is not None:
                 waiting.predecessor_runs = True
+
+    def is_elsewhere(self, task: Task) -> bool:
+        """Whether another host runs a task."""
+        return task.generation in self._runs
+
+    def runs_of(self, host: int) -> int:
+        """How many tasks another host runs, of those that this one declares."""
+        return sum(host_of(run) == host for run in self._runs.values())
 
     def learn(self, entry: LogEntry, now: Instant) -> Steps[bool]:
         """Apply what another host wrote; False: it has changed the set in force, and this host must load anew."""

@@ -1,11 +1,13 @@
-"""What hosts of a shared store made of its state: the content of its log, which other hosts read as news.
+"""News: the content of the log of a shared store, in which hosts read what other hosts have written.
 
 Values name tasks by generation and runs by number: a host that reads them has its own `Task` objects, and knows from
 the number of a run which host it belongs to.
 """
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from itertools import groupby
+from typing import Any, Final, NamedTuple
 
 from duly.core.moments import Instant, Minute
 from duly.core.task import Cause, Obligation
@@ -48,7 +50,7 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class FailedRun:
-    """What a failure leaves behind, beside its instant."""
+    """The record of a failure, beside its instant."""
 
     error: str
     traceback: str | None
@@ -82,13 +84,69 @@ class Corrected:
     minute: Minute
 
 
+Note = tuple[Any, ...]
+"""An event of `duly.formal.trace` that changes no state, without its number: letters, instant, the other fields."""
+
+Spans = tuple[tuple[int, int], ...]
+"""Generations as the first and the last of each run of consecutive ones, in order: a million tasks are often one."""
+
+
+def spans_of(generations: Iterable[int]) -> Spans:
+    """Generations, in whatever order, as spans."""
+    spans = []
+    for _, grouped in groupby(enumerate(sorted(generations)), lambda each: each[1] - each[0]):
+        together = [generation for _, generation in grouped]
+        spans.append((together[0], together[-1]))
+    return tuple(spans)
+
+
+def within(spans: Spans) -> Iterator[int]:
+    """The generations of spans, in order."""
+    for first, last in spans:
+        yield from range(first, last + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A host's description of itself and of its set when it declares one; the trace has it in the IE."""
+
+    call: int
+    """The number of the initialize()."""
+
+    declared: int
+    digest: str
+    """Number and digest of the tasks; the digest is empty if the host keeps no trace and knows of none."""
+
+    interrupted: str
+    max_concurrency: int | None
+    threads: int | None
+    mono: int
+    """Microseconds of the host's steady clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """Tasks whose callbacks run elsewhere than the store knew: now in threads, and now on the event loop."""
+
+    to_threads: Spans = ()
+    to_loop: Spans = ()
+
+
+NOT_MOVED: Final = Moved()
+
+
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What a host asks to be written: ends first, then starts, then a correction by the clock of the store."""
+    """Changes that a host asks to be written: ends first, then starts, then a correction by the clock of the store."""
 
     ends: tuple[Ended, ...] = ()
     starts: tuple[Started, ...] = ()
     correct: bool = False
+    notes: tuple[Note, ...] = ()
+    """Further events for the trace, between ends and starts."""
+
+    running: int = 0
+    """Runs of this host that are on record before the starts, by its own count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +162,10 @@ class Written:
     fenced: tuple[int, ...]
     """Runs whose end was not recorded, because they are not on record."""
 
+    notes: tuple[Note, ...] = ()
+    running: int = 0
+    """As in `Changes`."""
+
 
 @dataclass(frozen=True, slots=True)
 class Joined:
@@ -115,7 +177,12 @@ class Joined:
     outdated: bool
     """Whether that is another one than the edition in force."""
 
+    zone: str
     corrected: Corrected | None
+    said: Statement
+    moved: Moved = NOT_MOVED
+    label: str | None = None
+    """The name for people of a host that was not there before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +206,12 @@ class Replaced:
 
     zone: str
     corrected: Corrected | None
+    said: Statement
+    moved: Moved = NOT_MOVED
+    renumbered: tuple[int, ...] = ()
+    """Other hosts that declare the set, by key: it had an earlier number, and theirs is this one from now on."""
+    label: str | None = None
+    """The name for people of a host that was not there before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +224,9 @@ class Buried:
 @dataclass(frozen=True, slots=True)
 class Left:
     """A host left: it has stopped."""
+
+    notes: tuple[Note, ...] = ()
+    """The ends of its open calls."""
 
 
 @dataclass(frozen=True, slots=True)

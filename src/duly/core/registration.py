@@ -7,7 +7,7 @@ from datetime import timedelta
 from enum import Enum
 from functools import partial
 from types import FunctionType, MethodType
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from duly.core.cron import CronExpression, parse_cron
 from duly.core.moments import Delay, delay_of
@@ -33,7 +33,8 @@ class RunsOn(Enum):
     LOOP = "loop"
     THREAD = "thread"
 
-    __hash__ = object.__hash__  # by identity: asked for every task, and Enum's own is written in Python
+    if not TYPE_CHECKING:  # which would call it another type than Enum's
+        __hash__ = object.__hash__  # by identity: asked for every task, and Enum's own is written in Python
 
 
 class Registration(NamedTuple):
@@ -48,6 +49,8 @@ class Registration(NamedTuple):
 
 class Registrations:
     """Checked registrations in columns: a million objects fewer for the garbage collector to visit."""
+
+    known: Names
 
     __slots__ = ("callbacks", "delays", "expressions", "known", "names", "runs_on")
 

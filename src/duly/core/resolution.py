@@ -81,7 +81,7 @@ class Preserved:
         self.indices: array[int] = array("Q")
         """For each task, the index of its registration in `declared`."""
         self.interrupted: list[tuple[int, Task]] = []
-        """Those of them that were interrupted, with these indices."""
+        """The interrupted tasks among them, by these indices."""
 
     @property
     def count(self) -> int:
@@ -102,7 +102,7 @@ class Preserved:
 
 @dataclass(slots=True)
 class Resolution:
-    """What one initialize() changes; applied in one transaction or not at all."""
+    """All that one initialize() changes; applied in one transaction or not at all."""
 
     now: Instant
     preserved: Preserved = field(default_factory=lambda: Preserved(Registrations()))
@@ -111,7 +111,7 @@ class Resolution:
     orphaned: list[Orphan] = field(default_factory=list)
     interrupted: list[Task] = field(default_factory=list)
     marks: dict[str, Mark] = field(default_factory=dict)
-    """What overridden and orphaned tasks have served, by name; the store adds it to the marks that it keeps."""
+    """The marks of overridden and orphaned tasks, by name; the store adds them to those that it keeps."""
 
     @property
     def changes_tasks(self) -> bool:
@@ -244,7 +244,7 @@ class _Arrivals:
 
 
 def _marks(result: Resolution) -> Steps[dict[str, Mark]]:
-    """What withdrawn tasks have served; a mark that no start has made is not one (SPEC 5.1)."""
+    """The marks of withdrawn tasks; a mark that no start has made is not one (SPEC 5.1)."""
     marks: dict[str, Mark] = {}
     shared: dict[Minute, Mark] = {}
     gone = chain(
@@ -333,7 +333,7 @@ def configuration(task: Task) -> dict[str, Any]:
 def what_is_dropped(
     task: Task, minute: Minute, zone: tzinfo, latest: dict[str, Minute | None] | None = None
 ) -> tuple[str, ...]:
-    """What a task owes and loses when its declaration is withdrawn, in words (SPEC 5.1).
+    """The starts that a task is owed, and loses when its declaration is withdrawn, in words (SPEC 5.1).
 
     `latest` keeps the latest due minutes by expression, for a caller that asks about many tasks.
     """

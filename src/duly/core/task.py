@@ -133,6 +133,15 @@ class Task:
     number, so that an end of the old one cannot change the times of the new one (SPEC 5.3).
     """
 
+    generation: int
+    name: str
+    expression: CronExpression
+    delay: Delay
+    callback: Callback
+    runs_on: RunsOn
+    written_by: int
+    predecessor_runs: bool
+
     __slots__ = (
         "callback",
         "delay",
@@ -186,7 +195,7 @@ class Grounds:
 
     @property
     def obligation(self) -> Obligation:
-        """What the start is for, with the number of the attempt."""
+        """The obligation that the start serves, with the number of the attempt."""
         return self.after.obligation
 
 
@@ -221,7 +230,7 @@ class Correction:
 
 
 Change = Start | End | Correction
-"""What a store writes while the scheduler runs."""
+"""The fields that a store writes while the scheduler runs."""
 
 
 def effective(delay: Delay) -> Delay:

@@ -25,8 +25,10 @@ from duly.core.task import (
     lateness_threshold,
 )
 from duly.engine.outbox import Outbox
+from duly.errors import StoreError
 from duly.events import (
     PropertyViolated,
+    StoreFault,
     TaskAdded,
     TaskInterrupted,
     TaskOrphaned,
@@ -124,6 +126,16 @@ def violation(outbox: Outbox, found: "Violation", zone: tzinfo) -> None:
     """Announce what the monitor holds against the scheduler."""
     at = as_datetime(found.at, zone)
     outbox.emit(PropertyViolated(found.property, found.sentence, found.seq, at, found.task, found.registers))
+
+
+# --- the store -------------------------------------------------------------------------------------------------------
+
+
+def store_fault(outbox: Outbox, operation: str, fault: Exception, retry_in_ms: int, text: str | None = None) -> None:
+    """Announce a fault of the store, and whether it passes by itself (SPEC 9.20)."""
+    is_permanent = isinstance(fault, StoreError) and bool(fault.details.get("permanent"))
+    said = str(fault) if text is None else text
+    outbox.emit(StoreFault(operation, type(fault).__name__, said, retry_in_ms, is_permanent or None))
 
 
 # --- declarations ----------------------------------------------------------------------------------------------------

@@ -2,11 +2,19 @@
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import Protocol
 
 from duly.clock import Clock
 from duly.core.moments import Instant
-from duly.engine.journal import Journal
-from duly.formal.trace import IF, IS, SE, SF, SS
+from duly.formal.trace import IF, IS, SE, SF, SS, Event
+
+
+class Notebook(Protocol):
+    """Where calls are noted: a journal, or the last message of a host that leaves."""
+
+    def note(self, event: Event) -> None:
+        """Write an event to the trace that changes no state."""
+        ...
 
 
 class _Noted(Enum):
@@ -36,19 +44,19 @@ class Calls:
         self.open_stops = 0
         """Calls of stop() among them."""
 
-    def initialize(self, journal: Journal | None) -> int:
+    def initialize(self, journal: Notebook | None) -> int:
         """An initialize() was called; returns the number of the call."""
         return self._made(IS, journal)
 
-    def stop(self, journal: Journal | None) -> int:
+    def stop(self, journal: Notebook | None) -> int:
         """A stop() was called: nothing starts from here on. Returns the number of the call."""
         self.open_stops += 1
         return self._made(SS, journal)
 
-    def stop_refused(self, journal: Journal | None, error: str) -> None:
+    def stop_refused(self, journal: Notebook | None, error: str) -> None:
         """A stop() was called where it would wait for itself, and had no effect."""
         if journal is not None:
-            journal.note(SF(0, self._now(), self._new_number(), error))
+            journal.note(SF(0, self._now(), self.new_number(), error))
 
     def is_noted(self, number: int) -> bool:
         """Whether the trace of the running engine has the call."""
@@ -61,9 +69,9 @@ class Calls:
         An earlier engine's trace that knew the call has closed it: the number is used up.
         """
         call = self._open.pop(number)
-        return number if call.noted is _Noted.NOWHERE else self._new_number()
+        return number if call.noted is _Noted.NOWHERE else self.new_number()
 
-    def engine_begins(self, journal: Journal) -> None:
+    def engine_begins(self, journal: Notebook) -> None:
         """A new engine runs: note the calls that wait, in the order in which they were made."""
         self._trace_is_closed = False
         for number, call in self._open.items():
@@ -73,7 +81,7 @@ class Calls:
         """An initialize() is on record as an IE."""
         self._open[number].noted = _Noted.ONCE
 
-    def failed(self, number: int, journal: Journal | None, error: str) -> None:
+    def failed(self, number: int, journal: Notebook | None, error: str) -> None:
         """An initialize() had no effect; noted once, and only in a trace that has the call."""
         call = self._open.get(number)
         if journal is not None and call is not None and call.noted is _Noted.OPEN:
@@ -91,7 +99,7 @@ class Calls:
         self._open.clear()
         self.open_stops = 0
 
-    def close(self, journal: Journal) -> None:
+    def close(self, journal: Notebook) -> None:
         """A stop() has completed: so has every other that was called by now, and an initialize() begins anew."""
         self._trace_is_closed = True
         open_calls = {number: call for number, call in self._open.items() if call.noted is _Noted.OPEN}
@@ -103,19 +111,20 @@ class Calls:
                 call.noted = _Noted.ONCE
                 journal.note(SE(0, self._now(), number))
 
-    def _made(self, kind: type[IS] | type[SS], journal: Journal | None) -> int:
-        number, call = self._new_number(), _Call(kind)
+    def _made(self, kind: type[IS] | type[SS], journal: Notebook | None) -> int:
+        number, call = self.new_number(), _Call(kind)
         self._open[number] = call
         if journal is not None:
             self._note(number, call, journal)
         return number
 
-    def _note(self, number: int, call: _Call, journal: Journal) -> None:
+    def _note(self, number: int, call: _Call, journal: Notebook) -> None:
         call.noted = _Noted.ONCE if self._trace_is_closed else _Noted.OPEN
         if call.noted is _Noted.OPEN:
             journal.note(call.kind(0, self._now(), number))
 
-    def _new_number(self) -> int:
+    def new_number(self) -> int:
+        """A number for a call, or for what is told like one: a host that was buried joins again without a call."""
         number, self._next_number = self._next_number, self._next_number + 1
         return number
 

@@ -71,7 +71,7 @@ if TYPE_CHECKING:
 
 
 class Effect(NamedTuple):
-    """What one initialize() has changed."""
+    """The changes of one initialize()."""
 
     engine: Engine
     resolution: Resolution
@@ -122,7 +122,7 @@ class Initialization:
             await ground.before_commit()
             self.committing = True
             if (replacement := ground.replacement(resolution, rows)) is not None:
-                await _replace(self._setup.store, replacement, ground.next_number())
+                await _replace(self._setup.embedded, replacement, ground.next_number())
             if ground.trace is not None:
                 ground.trace.became_durable(rows)
             engine = await ground.put_in_force(resolution, loaded)
@@ -142,7 +142,8 @@ class Initialization:
         else:
             skipped = effect.resolution.preserved.count
             self._outbox.emit(SchedulerReinitializationCompleted(total, total - skipped, skipped))
-        await paced(self._clock, self._declared.known.clear())  # in steps: a million names go for milliseconds
+        if effect.engine.member is None:  # a host of a shared store may have to compare again
+            await paced(self._clock, self._declared.known.clear())  # in steps: a million names go for milliseconds
 
     # --- steps that first and later calls share ----------------------------------------------------------------------
 
@@ -238,7 +239,7 @@ class Existing:
 
 
 class OpenedStore:
-    """What a first call starts from: the store, opened, and what it holds."""
+    """The beginning of a first call: the store, opened, and its content."""
 
     first = True
     is_noted = False
@@ -263,7 +264,7 @@ class OpenedStore:
     @contextlib.asynccontextmanager
     async def hold(self) -> AsyncIterator[Instant]:
         """Open the store; close it again if the call fails."""
-        store = self._setup.store
+        store = self._setup.embedded
         self._persisted = await store.open(self._identifier, self._now)
         try:
             self.generations = count(self._persisted.next_generation)
@@ -319,7 +320,7 @@ class OpenedStore:
             identifiers={**persisted.identifiers, persisted.scheduler_key: self._identifier},
             next_number=persisted.next_number + 1,
         )
-        engine = Engine(setup, agenda, after, self.generations, self.trace, self._calls.open_stops)
+        engine = Engine(setup, agenda, after, self.generations, self.trace, self._calls.open_stops, setup.embedded)
         engine.loop.wall.accept(now, self.zone, polled=False)
         self._calls.engine_begins(engine.journal)
         return engine
@@ -437,14 +438,14 @@ def _recent(state: TaskState, now: Instant) -> TaskState:
 
 
 def _undeclared() -> None:
-    """What a stored task would call before its registration gives it a callback; never called."""
+    """The callback of a stored task until its registration gives it one; never called."""
 
 
 # --- a later call ----------------------------------------------------------------------------------------------------
 
 
 class HeldEngine:
-    """What a later call starts from: the running engine, held still. Callbacks end meanwhile, and are recorded."""
+    """The beginning of a later call: the running engine, held still. Callbacks end meanwhile, and are recorded."""
 
     first = False
 

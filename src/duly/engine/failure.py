@@ -1,4 +1,4 @@
-"""What is kept of an exception: a text for events and tables, and the end of its traceback.
+"""The record of an exception: a text for events and tables, and the end of its traceback.
 
 A callback that fails often says little by its own exception: the reason is what it was raised from, or one of several
 in a group. So the text goes on to the first exception in a group and along the chain of causes.
@@ -25,7 +25,7 @@ _OWN: Final = str(Path(__file__).parent.parent) + os.sep
 
 
 def error_text(error: BaseException) -> str:
-    """What an exception says, the first one in a group, and what each was raised from; storable, at most 4 KiB."""
+    """The text of an exception, the first one in a group, and what each was raised from; storable, at most 4 KiB."""
     text = "; ".join(_parts(error))
     return _storable(text)[:ERROR_TEXT_BYTES_MAX].decode("utf-8", "ignore")
 

@@ -130,7 +130,7 @@ class RestOfSteps(Coroutine[Any, Any, None]):
         self._work: Work | None = None
         self._context: Context | None = None
         self._awaited: Any = None
-        """What the first step waits for; the event loop has not heard of it yet."""
+        """The awaitable that the first step waits for; the event loop has not heard of it yet."""
 
     def take(self, work: Work, context: Context, awaited: Any) -> None:
         """Go on with this coroutine, which waits for something since its first step."""

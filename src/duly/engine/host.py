@@ -5,13 +5,14 @@ deterministic simulation.
 """
 
 import asyncio
+import random
 import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from duly.clock import Clock, SystemClock
-from duly.threads import DaemonThreads, Threads, default_threads
+from duly.clock import Clock, SystemClock, boottime
+from duly.threads import DaemonThreads, Threads, Ticker, TickerThread, default_threads
 
 if TYPE_CHECKING:
     from duly.core.agenda import Agenda, Decision, Slots
@@ -31,9 +32,13 @@ def _thread_for_a_store() -> Threads:
     return DaemonThreads(1, "duly-store")
 
 
+def _thread_for_beats() -> Ticker:
+    return TickerThread("duly-beats")
+
+
 @dataclass(frozen=True, slots=True)
 class Host:
-    """What differs between a real computer and a simulated one."""
+    """The seam between the engine and a computer, real or simulated."""
 
     clock: Clock
     new_identifier: Callable[[], str] = _random_identifier
@@ -45,6 +50,18 @@ class Host:
 
     new_worker: Callable[[], Threads] = _thread_for_a_store
     """Makes the thread in which a store writes."""
+
+    new_ticker: Callable[[], Ticker] = _thread_for_beats
+    """Makes the thread in which a host of a shared store beats."""
+
+    boottime: Callable[[], float] = boottime
+    """Elapsed seconds that count on while the machine is suspended; from any thread."""
+
+    wall: Callable[[], int] = SystemClock().now
+    """The wall clock of the machine, whatever clock the application gave; from any thread."""
+
+    chance: Callable[[], float] = random.random
+    """A number from 0 to 1: hosts that lost their lease at one moment do not come back at one moment."""
 
     watches_the_loop: bool = True
     """Whether a thread watches for callbacks that block the event loop; in a simulation no time passes in them."""

@@ -8,20 +8,24 @@ Starts and corrections are given with `commit`, which answers when they are dura
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import Final
 
 from duly.core.changes import Batch, Block, Ends, Starts, SuccessBlock
 from duly.core.moments import MICROSECONDS
 from duly.core.task import Correction, End
+from duly.engine import announce
 from duly.engine.gate import Gate
+from duly.engine.lease import ALWAYS, Lease
 from duly.engine.pacing import breathe
 from duly.engine.setup import Setup
-from duly.engine.trace import Trace
+from duly.engine.trace import NotesOfAHost, Trace
 from duly.engine.traffic import Traffic
-from duly.events import StoreFault, StoreRecovered
+from duly.errors import StoreError
+from duly.events import StoreRecovered
 from duly.formal.trace import Event
-from duly.stores.port import COMPLETE, Outcome, TraceRow
+from duly.stores.port import COMPLETE, Outcome, StoreWriter, TraceRow
 
 FIRST_BACKOFF_SECONDS: Final = 0.1
 LONGEST_BACKOFF_SECONDS: Final = 30.0
@@ -40,14 +44,27 @@ QUIET_ROUNDS_MAX: Final = 2
 Granted = Starts | None
 """The starts that are durable; None when they were withdrawn before their commit began."""
 
+Asked = tuple[Starts | Correction, "asyncio.Future[Granted]"]
+
 
 class Journal:
     """The way of every change to the store."""
 
     def __init__(
-        self, setup: Setup, gate: Gate, traffic: Traffic, trace: Trace | None = None, *, first_number: int
+        self,
+        setup: Setup,
+        recorder: StoreWriter,
+        gate: Gate,
+        traffic: Traffic,
+        trace: Trace | NotesOfAHost | None = None,
+        *,
+        first_number: int,
+        lease: Lease = ALWAYS,
     ) -> None:
-        self._store = setup.store
+        self.still = asyncio.Lock()
+        """Held from the taking of a batch until its ends are settled; nothing is written while another holds it."""
+        self._recorder = recorder
+        self._lease = lease
         self._clock = setup.clock
         self._outbox = setup.outbox
         self._gate = gate
@@ -55,7 +72,7 @@ class Journal:
         self._trace = trace
         self._number = first_number
         self._ends = Ends()
-        self._asked: list[tuple[Starts | Correction, asyncio.Future[Granted]]] = []
+        self._asked: list[Asked] = []
         self._notes: list[Event] = []
         self._bell = asyncio.Event()
         """Wakes the writer: new work does while it is idle, `hurry` while it waits to repeat a failed write."""
@@ -137,6 +154,28 @@ class Journal:
             if self.fault is not None:
                 return self.fault
 
+    @contextlib.asynccontextmanager
+    async def holding(self, lock: asyncio.Lock) -> AsyncIterator[None]:
+        """Hold a lock that another may hold until a write succeeds; raises the store's fault if it fails now."""
+        event_loop = asyncio.get_running_loop()
+        acquiring = event_loop.create_task(lock.acquire())
+        failing = event_loop.create_task(self.failing())
+        try:
+            await asyncio.wait({acquiring, failing}, return_when=asyncio.FIRST_COMPLETED)
+            if not acquiring.done():
+                raise failing.result()
+        except BaseException:
+            if acquiring.done():
+                lock.release()
+            acquiring.cancel()
+            raise
+        finally:
+            failing.cancel()
+        try:
+            yield
+        finally:
+            lock.release()
+
     async def flush_notes(self) -> None:
         """Return when all that was noted so far is on record; raises the store's fault if it fails now."""
         while self._notes or self._notes_at_hand:
@@ -152,15 +191,16 @@ class Journal:
 
     # --- the writer --------------------------------------------------------------------------------------------------
 
-    async def run(self, settle: Callable[[Ends], Awaitable[None]]) -> None:
-        """Write batch after batch, and have durable ends settled, until cancelled."""
+    async def run(self, settle: Callable[[Ends], Awaitable[None]], fence: Callable[[Ends], None]) -> None:
+        """Write batch after batch, and have durable ends settled, and lost ones fenced off, until cancelled."""
         while True:
             await self._bell.wait()
             self._bell.clear()
             while self._has_work():
                 await self._gather()
                 try:
-                    await self._write_next(settle)
+                    async with self.still:
+                        await self._write_next(settle, fence)
                 except Exception as fault:  # a defect of ours must not end the journal
                     self._outbox.unexpected(fault)
                 self._notes_at_hand = None
@@ -184,15 +224,37 @@ class Journal:
             await breathe()
             quiet = 0 if self._ends.count > known else quiet + 1
 
-    async def _write_next(self, settle: Callable[[Ends], Awaitable[None]]) -> None:
+    async def _write_next(self, settle: Callable[[Ends], Awaitable[None]], fence: Callable[[Ends], None]) -> None:
         ends, self._ends = self._ends, Ends()
         if ends.count > BATCH_CHANGES_MAX:
             ends, self._ends = ends.split(BATCH_CHANGES_MAX)
-        asked, self._asked = self._asked, []
         notes, self._notes = self._notes, []
         self._notes_at_hand = notes
+        blocks, granted = self._take_asked(ends)
+        batch = Batch(blocks)
+        rows: Iterable[TraceRow] = () if self._trace is None else self._trace.rows_of(batch, notes)
+        kept = rows if self._trace is not None and self._trace.kept else ()
+        outcome = await self._write(batch, kept) if blocks or (notes and kept) else COMPLETE
+        if self._trace is not None and outcome is not None:
+            self._trace.became_durable(rows, outcome.refused)
+        self._notes_at_hand = []
+        for changes, answer in granted:
+            if not answer.done():
+                answer.set_result(None if outcome is None else _without(outcome, changes))
+        if outcome is None:
+            fence(ends)
+            return
+        if outcome.fenced:
+            lost, ends = ends.divide(outcome.fenced)
+            fence(lost)
+        if ends.count:
+            await settle(ends)
+
+    def _take_asked(self, ends: Ends) -> tuple[list[Block], list[Asked]]:
+        """The blocks of the next batch: ends, then what was asked for and still may be granted."""
+        asked, self._asked = self._asked, []
         blocks: list[Block] = list(ends.blocks)
-        granted: list[tuple[Starts | Correction, asyncio.Future[Granted]]] = []
+        granted: list[Asked] = []
         for changes, answer in asked:
             if isinstance(changes, Correction):
                 blocks.append(changes)
@@ -202,34 +264,25 @@ class Journal:
                 granted.append((changes, answer))
             elif not answer.done():
                 answer.set_result(None)  # a stop overtook it before its commit began (SPEC 4.3)
-        batch = Batch(blocks)
-        rows: Iterable[TraceRow] = () if self._trace is None else self._trace.rows_of(batch, notes)
-        kept = rows if self._trace is not None and self._trace.kept else ()
-        outcome = await self._write(batch, kept) if blocks or (notes and kept) else COMPLETE
-        if self._trace is not None:
-            self._trace.became_durable(rows, outcome.refused)
-        self._notes_at_hand = []
-        for changes, answer in granted:
-            if not answer.done():
-                answer.set_result(_without(outcome.refused, changes))
-        if ends.count:
-            await settle(ends)
+        return blocks, granted
 
-    async def _write(self, batch: Batch, trace: Iterable[TraceRow]) -> Outcome:
-        """Write a batch, again and again if need be."""
+    async def _write(self, batch: Batch, trace: Iterable[TraceRow]) -> Outcome | None:
+        """Write a batch, again and again if need be; None: the lease is lost, and nothing is recorded any more."""
         number = self.next_number()
         attempts = 0
         backoff = FIRST_BACKOFF_SECONDS
-        while True:
+        while not self._lease.lost:
             attempts += 1
             try:
                 self._traffic.at_the_store = True
-                outcome = await self._store.write(batch, number, trace)
+                outcome = await self._recorder.write(batch, number, trace)
             except Exception as fault:
+                if self._lease.lost:
+                    break
                 self.fault = fault
                 self._tried.set()
                 if attempts == 1:
-                    self._outbox.emit(StoreFault("write", type(fault).__name__, str(fault), int(backoff * 1000)))
+                    announce.store_fault(self._outbox, "write", fault, int(backoff * 1000))
             else:
                 if self.fault is not None:
                     self.fault = None
@@ -240,13 +293,24 @@ class Journal:
                 self._traffic.at_the_store = False
             self._bell.clear()
             await self._clock.sleep_until(self._clock.now() + int(backoff * MICROSECONDS), self._bell)
-            backoff = min(2 * backoff, LONGEST_IMPATIENT_SECONDS if self._impatient else LONGEST_BACKOFF_SECONDS)
+            backoff = min(2 * backoff, self._longest_backoff())
+        self.fault = None
+        self._tried.set()
+        return None
+
+    def _longest_backoff(self) -> float:
+        """A server that restarts is back at any moment; a disk that is full, or a right that is missing, is not."""
+        restarts = self._lease is not ALWAYS and not (
+            isinstance(self.fault, StoreError) and self.fault.details.get("permanent")
+        )
+        return LONGEST_IMPATIENT_SECONDS if self._impatient or restarts else LONGEST_BACKOFF_SECONDS
 
 
-def _without(refused: frozenset[int], changes: Starts | Correction) -> Starts:
-    """The starts that the store did not refuse."""
+def _without(outcome: Outcome, changes: Starts | Correction) -> Starts:
+    """The starts that the store did not refuse, with the fence that it gave them."""
     if isinstance(changes, Correction):
         return Starts()
-    if not refused:
-        return changes
-    return Starts(each for each in changes.singles() if each.run not in refused)
+    if outcome.refused:
+        changes = Starts(each for each in changes.singles() if each.run not in outcome.refused)
+    changes.fence = outcome.fence
+    return changes

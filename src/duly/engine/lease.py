@@ -21,13 +21,21 @@ CLEAN_UP: Final = 1 / 3
 
 
 class Lease(Protocol):
-    """What the parts of an engine ask of a lease."""
+    """The questions of an engine's parts to a lease."""
 
     lost: bool
     """The host was buried: nothing that it does is recorded any more."""
 
     def trusted(self) -> bool:
         """Whether no other host can have taken over yet."""
+        ...
+
+    def check(self) -> None:
+        """Raise a `LeaseLostError` unless the lease is trusted; from any thread."""
+        ...
+
+    def check_lost(self) -> None:
+        """Raise a `LeaseLostError` if the lease is lost."""
         ...
 
     def hold(self) -> "asyncio.Future[None]":
@@ -47,6 +55,12 @@ class Always:
     def trusted(self) -> bool:
         """Whether no other host can have taken over yet."""
         return True
+
+    def check(self) -> None:
+        """Nothing to raise: no other host can take over."""
+
+    def check_lost(self) -> None:
+        """Nothing to raise: it is never lost."""
 
     def hold(self) -> "asyncio.Future[None]":
         """Nothing is ever held."""
@@ -68,6 +82,8 @@ class BeatLease:
         self.lost = False
         self._elapsed = elapsed  # counts suspended time, from any thread
         self._trusted_until = sent + seconds
+        self.answered_at = sent
+        """When the beat was sent that was answered last, in elapsed seconds."""
         self._lost_at = 0.0
         self._loop = asyncio.get_running_loop()
         self._held: list[asyncio.Future[None]] = []
@@ -76,9 +92,15 @@ class BeatLease:
         """Whether no other host can have taken over yet; from any thread."""
         return not self.lost and self._elapsed() < self._trusted_until
 
-    def trusted_until(self) -> float:
-        """The end of the trust, in elapsed seconds, unless another beat is answered before."""
-        return self._trusted_until
+    def check(self) -> None:
+        """Raise a `LeaseLostError` unless the lease is trusted; from any thread."""
+        if not self.trusted():
+            raise LeaseLostError
+
+    def check_lost(self) -> None:
+        """Raise a `LeaseLostError` if the lease is lost."""
+        if self.lost:
+            raise LeaseLostError
 
     def hold(self) -> "asyncio.Future[None]":
         """A future that is done when the lease is trusted again, or lost."""
@@ -97,6 +119,7 @@ class BeatLease:
 
     def renew(self, sent: float) -> None:
         """A beat was answered that had been sent at this elapsed second."""
+        self.answered_at = sent
         self._trusted_until = sent + self.seconds
         self._tell()
 
@@ -125,14 +148,17 @@ class BeatLease:
 
 @types.coroutine
 def stepping(
-    work: Coroutine[Any, Any, T], lease: Lease, tearing_down: Callable[[], bool] = lambda: False
+    work: Coroutine[Any, Any, T],
+    lease: Lease,
+    tearing_down: Callable[[], bool],
+    tell: Callable[[], None] = lambda: None,
 ) -> Generator[Any, Any, T]:
     """Await a coroutine, and take none of its steps while the lease is not trusted.
 
     An exception that arrives while it is held, such as the cancellation of a time limit, is delivered when steps go on.
     One that arrives while the event loop is being torn down is delivered at once, or the process would never end. After
-    the loss of the lease it is cancelled once, with a `LeaseLostError`; if it still takes steps when the time for
-    clean-up is over, at every step.
+    the loss of the lease it is cancelled once, with a `LeaseLostError`, which `tell` is called for; if it still takes
+    steps when the time for clean-up is over, at every step.
     """
     value: Any = None
     error: BaseException | None = None
@@ -145,6 +171,7 @@ def stepping(
                 value, error = None, raised
         if lease.lost and not (told and lease.may_clean_up()) and not _passes(error, tearing_down):
             value, error, told = None, LeaseLostError(), True
+            tell()
         try:
             awaited = work.send(value) if error is None else work.throw(error)
         except StopIteration as end:

@@ -5,7 +5,7 @@ from collections.abc import Coroutine
 from typing import Any, Final, TypeVar
 
 from duly.engine.calls import Calls
-from duly.engine.declare import Initialization, checked
+from duly.engine.declare import Effect, Initialization, checked
 from duly.engine.engine import Engine
 from duly.engine.journal import Journal
 from duly.engine.runner import run_around
@@ -67,10 +67,10 @@ class Lifecycle:
         self._bind()
         turn = self._queue_up()
         number = self._calls.initialize(self._journal)
-        initialization = Initialization(self.setup, self._calls, number, registrations, standing_by=standing_by)
+        initialization = self._new_initialization(number, registrations, standing_by=standing_by)
         work = self._spawn(self._initialize(initialization, number, turn))
         # Not in the work itself: if it is cancelled before its first step, nothing in it runs.
-        work.add_done_callback(lambda _: self._initialized(number, turn))
+        work.add_done_callback(lambda _: self.initialized(number, turn))
         try:
             engine = await asyncio.shield(work)
         except asyncio.CancelledError:
@@ -81,14 +81,15 @@ class Lifecycle:
             await asyncio.wait([work])
             raise
         # Only now, and not inside the work: nothing starts before initialize() has returned (SPEC 3.8).
-        _begin(engine)
+        begin(engine)
 
     async def _initialize(self, initialization: Initialization, number: int, turn: "Turn") -> Engine:
         try:
             await initialization.check()
             await turn.come()
-            effect = await initialization.take_effect(self.engine, self._identify())
+            effect = await self.take_effect(initialization)
             self._engine = effect.engine
+            self._follow(effect.engine)
             await initialization.announce(effect)
         except BaseException as error:
             self._calls.failed(number, self._journal, type(error).__name__)
@@ -101,7 +102,17 @@ class Lifecycle:
             self.setup.outbox.flush()
         return effect.engine
 
-    def _initialized(self, number: int, turn: "Turn") -> None:
+    async def take_effect(self, initialization: Initialization) -> Effect:
+        """Make the declared tasks the ones that run, when the turn of the call has come."""
+        return await initialization.take_effect(self.engine, self._identify())
+
+    def _new_initialization(self, number: int, registrations: object, *, standing_by: bool) -> Initialization:
+        return Initialization(self.setup, self._calls, number, registrations, standing_by=standing_by)
+
+    def _follow(self, engine: Engine) -> None:
+        """Hear what happens to an engine that was just made."""
+
+    def initialized(self, number: int, turn: "Turn") -> None:
         """The call has returned, raised, or was cancelled before it began."""
         self._calls.failed(number, self._journal, "CancelledError")  # unless it is noted how it ended
         self._calls.returned(number)
@@ -128,9 +139,10 @@ class Lifecycle:
         if self.engine is None and (self._last_turn is None or self._last_turn.over.done()):
             return
         self._bind()
-        number = self._calls.stop(self._journal)
-        self._count_stops()
-        work = self._spawn(self._stop(number, self._queue_up()))
+        number, turn = self._calls.stop(self._journal), self._queue_up()
+        self.count_stops()
+        work = self._spawn(self._stop(turn))
+        work.add_done_callback(lambda _: self._stopped(number, turn))  # also if it is cancelled before its first step
         stopped = asyncio.shield(work)
         if self.setup.host.until_stopped is not None:
             try:
@@ -140,20 +152,27 @@ class Lifecycle:
                 raise
         await stopped
 
-    async def _stop(self, number: int, turn: "Turn") -> None:
+    async def _stop(self, turn: "Turn") -> None:
         try:
             await turn.come()
             if (engine := self.engine) is not None:
                 await self._end(engine)
+            await self._release()
         finally:
-            self._calls.returned(number)
-            self._count_stops()
-            turn.end()
             self.setup.outbox.flush()
 
-    def _count_stops(self) -> None:
+    def _stopped(self, number: int, turn: "Turn") -> None:
+        self._calls.returned(number)
+        self.count_stops()
+        turn.end()
+
+    def count_stops(self) -> None:
+        """A stop() was called, or has returned: the gate opens and closes by their number."""
         if self.engine is not None:
             self.engine.gate.count_stops(self._calls.open_stops)
+
+    async def _release(self) -> None:
+        """Let go of what outlives an engine."""
 
     async def _end(self, engine: Engine) -> None:
         outbox, polling = self.setup.outbox, engine.loop.polling
@@ -176,15 +195,17 @@ class Lifecycle:
         Returns the tasks that were cancelled and may take another round of the event loop to end.
         """
         self._death = reason
-        tasks = list(self.under_way)
-        if (engine := self.engine) is not None:
-            tasks = [*abandon(engine), *tasks]
-        else:
-            self.setup.store.abandon()
-        self._engine = None
+        tasks = [*self._vanish(), *self.under_way]
         for task in self.under_way:
             task.cancel()
         return tasks
+
+    def _vanish(self) -> list["asyncio.Task[Any]"]:
+        """Release everything; returns the tasks that were cancelled."""
+        if (engine := self.engine) is not None:
+            return abandon(engine)
+        self.setup.embedded.abandon()
+        return []
 
     # --- one call after the other ------------------------------------------------------------------------------------
 
@@ -208,6 +229,10 @@ class Lifecycle:
             release(engine)
         self._event_loop, self._engine, self._last_turn = running, None, None
         self._calls.forget()
+        self._forget()
+
+    def _forget(self) -> None:
+        """Let go of what ended with the event loop before this one."""
 
     def _queue_up(self) -> "Turn":
         self._last_turn = Turn(self._last_turn)
@@ -249,7 +274,7 @@ class Turn:
 # --- the loop of an engine -------------------------------------------------------------------------------------------
 
 
-def _begin(engine: Engine) -> None:
+def begin(engine: Engine) -> None:
     """Let the loop poll, unless it does already, or a stop() came first."""
     if engine.gate.loop_task is None and not engine.gate.closing:
         task = asyncio.get_running_loop().create_task(engine.loop.run(), name="duly-loop")
@@ -259,4 +284,4 @@ def _begin(engine: Engine) -> None:
 
 def _begin_unless_failed(work: "asyncio.Task[Engine]") -> None:
     if not work.cancelled() and work.exception() is None:
-        _begin(work.result())
+        begin(work.result())

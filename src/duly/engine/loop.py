@@ -17,14 +17,17 @@ from duly.core.moments import MICROSECONDS, Instant, Minute, as_datetime
 from duly.core.steps import Steps
 from duly.core.task import Correction, Task
 from duly.engine import announce
+from duly.engine.company import ALONE, Company
 from duly.engine.gate import Gate
 from duly.engine.journal import Journal
+from duly.engine.lease import ALWAYS, Lease
 from duly.engine.pacing import breathe, paced
 from duly.engine.runner import Runner
 from duly.engine.setup import Setup
 from duly.engine.traffic import Traffic
 from duly.events import ClockJumped, PollCompleted, PollingStarted, PollingStopped, PollStarted
 from duly.formal.trace import CK, WK
+from duly.stores.port import StoreWriter
 
 FIRST_CHUNK_STARTS: Final = 625
 """The first commit of a poll is small so that the first callbacks start early; each later chunk doubles."""
@@ -43,18 +46,18 @@ STEP_MICROSECONDS: Final = 1 * MICROSECONDS
 
 
 class WallClock:
-    """What the wall clock showed last, and whether it has been stepped since."""
+    """The last reading of the wall clock, and whether it has been stepped since."""
 
     def __init__(self, setup: Setup, journal: Journal) -> None:
         self._clock = setup.clock
         self._outbox = setup.outbox
         self._journal = journal
         self.seen = Instant(self._clock.now())
-        """What it showed when it was last read."""
+        """The reading."""
         self._seen_elapsed = self._clock.elapsed()
 
     def expected(self) -> Instant:
-        """What it would show now if it had not been stepped since it was last seen."""
+        """The time that it would show now if it had not been stepped since it was last seen."""
         return Instant(self.seen + int((self._clock.elapsed() - self._seen_elapsed) * MICROSECONDS))
 
     def see(self, now: Instant, zone: tzinfo, *, went_back: bool = False) -> None:
@@ -78,7 +81,7 @@ class WallClock:
 
 @dataclass(slots=True)
 class Tally:
-    """What one poll has done, for its event."""
+    """The figures of one poll, for its event."""
 
     evaluated: int = 0
     started: int = 0
@@ -95,8 +98,11 @@ class Loop:
         runner: Runner,
         gate: Gate,
         traffic: Traffic,
+        recorder: StoreWriter,
         *,
         first_run: int,
+        lease: Lease = ALWAYS,
+        company: Company = ALONE,
     ) -> None:
         self.lock = asyncio.Lock()
         """Held while starts are being decided and committed, or the agenda is being changed."""
@@ -114,6 +120,9 @@ class Loop:
         self._runner = runner
         self._gate = gate
         self._traffic = traffic
+        self._recorder = recorder
+        self._lease = lease
+        self._company = company
         self._next_run = first_run
         self._queued_until = self.wall.seen
         """The instant up to which all that is due has been queued."""
@@ -121,6 +130,8 @@ class Loop:
         self._refused: list[Task] = []
         """Tasks whose starts the store refused, until they are asked again what they owe."""
         self._ask_again_at = Instant(0)
+        self._learning_failed = False
+        """Whether the store did not say what other hosts wrote."""
 
     # --- poll after poll ---------------------------------------------------------------------------------------------
 
@@ -145,11 +156,16 @@ class Loop:
         self._announce_polling()
         if (minute := self._agenda.minute(now)) != self._minute:
             self._minute = minute
-            self._journal.note(WK(0, now, int(self._clock.elapsed() * MICROSECONDS)))
+            if self._lease.trusted():  # a host that may do nothing shows nothing by being awake
+                self._journal.note(WK(0, now, int(self._clock.elapsed() * MICROSECONDS)))
             await paced(self._clock, self._announce_overdue_runs(now))
+        if self._is_behind() and self._gate.open and self._lease.trusted():
+            # A host without tasks learns, too: another set may come in force.
+            async with self.lock:
+                await self._learn()
         if not self.polling or self._gate.stopping:
             return
-        self._setup.store.touch()
+        self._recorder.touch()
         wanted = self._outbox.wants(PollStarted)
         if wanted:
             self._outbox.emit(PollStarted(as_datetime(now, self._agenda.zone), self._agenda.size))
@@ -172,11 +188,16 @@ class Loop:
     def _next_poll(self) -> Instant:
         now = Instant(self._clock.now())
         # Launching takes time: a minute that ended meanwhile is polled now, and not a minute later.
-        since = min(now, self._queued_until) if self.polling and self._gate.open else now
+        decides = self.polling and self._gate.open and self._lease.trusted()
+        since = min(now, self._queued_until) if decides and not self._learning_failed else now
         next_poll = self._agenda.minute_ends(since)
-        if not self._gate.stopping and (timer := self._agenda.next_timer()) is not None:
+        if self._gate.stopping or not self._lease.trusted():
+            return max(now, next_poll)  # nothing is decided before it is woken
+        if self._learning_failed:
+            return max(now, self._ask_again_at)
+        if (timer := self._agenda.next_timer()) is not None:
             next_poll = min(next_poll, timer)
-        if self._refused and not self._gate.stopping:
+        if self._refused or self._is_behind():
             next_poll = min(next_poll, self._ask_again_at)
         return max(now, next_poll)
 
@@ -249,8 +270,13 @@ class Loop:
     async def _decide(self, limit: int) -> Decision | None:
         """Decide what starts next, with the lock held; None when this poll has nothing more to start."""
         agenda, wall = self._agenda, self.wall
-        while self._gate.open:  # a stop() may have been called while the lock was awaited
+        while self._gate.open and self._lease.trusted():  # a stop() may have been called while the lock was awaited
             now = Instant(self._clock.now())
+            # Before it takes what others left, a host looks whether they really did.
+            if self._is_behind() or agenda.has_ripe_share(now):
+                if not await self._learn():
+                    return None
+                now = Instant(self._clock.now())
             if now < wall.seen:
                 self._gate.wake.set()  # the clock went back; the next poll, which follows at once, deals with that
                 return None
@@ -273,11 +299,22 @@ class Loop:
             return decision if decision.evaluated else None
         return None
 
+    def _is_behind(self) -> bool:
+        return self._company.behind or self._learning_failed
+
+    async def _learn(self) -> bool:
+        """Apply what other hosts wrote, with the lock held; False: that failed, and is tried again in a second."""
+        learnt = await self._company.learn()
+        self._learning_failed = not learnt
+        self._ask_again_at = Instant(0 if learnt else self._clock.now() + REFUSED_MICROSECONDS)
+        return learnt
+
     def _keep_refused(self, decision: Decision, granted: Starts) -> None:
         """Remember tasks whose starts were refused: nothing else would ask them before their next due minute."""
         made = {start.run for start in granted.singles()}
         self._refused += [start.task for start in decision.starts.singles() if start.run not in made]
         self._ask_again_at = Instant(self._clock.now() + REFUSED_MICROSECONDS)
+        self._company.refused(decision.starts.count - granted.count)
 
     def _review_refused(self, now: Instant) -> None:
         if self._refused and now >= self._ask_again_at:
@@ -291,24 +328,8 @@ class Loop:
 
         The loop holds the lock while its write is retried; an initialize() does not wait for that.
         """
-        event_loop = asyncio.get_running_loop()
-        acquiring = event_loop.create_task(self.lock.acquire())
-        failing = event_loop.create_task(self._journal.failing())
-        try:
-            await asyncio.wait({acquiring, failing}, return_when=asyncio.FIRST_COMPLETED)
-            if not acquiring.done():
-                raise failing.result()
-        except BaseException:
-            if acquiring.done():
-                self.lock.release()
-            acquiring.cancel()
-            raise
-        finally:
-            failing.cancel()
-        try:
+        async with self._journal.holding(self.lock):
             yield
-        finally:
-            self.lock.release()
 
     # --- the clock ---------------------------------------------------------------------------------------------------
 

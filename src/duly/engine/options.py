@@ -14,7 +14,7 @@ _LARGEST_NUMBER: Final = 2**63 - 1  # what a store can count to
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What `Scheduler` takes besides its store and its clock; a wrong value raises a TypeError or a ValueError."""
+    """The options of `Scheduler` besides its store and its clock; a wrong value raises a TypeError or a ValueError."""
 
     max_concurrency: int | None = None
     run_timeout: timedelta | None = None

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from duly.clock import Clock
-from duly.events import Event, TaskRunFailed
+from duly.events import Event, TaskEvent, TaskRunFailed
 from duly.text import plain
 
 DELIVERY_SECONDS_MAX: Final = 0.010
@@ -28,6 +28,8 @@ class Outbox:
     def __init__(
         self, clock: Clock, on_event: Callable[[Event], object] | None, *, ignored: frozenset[type[Event]] = frozenset()
     ) -> None:
+        self.host: int | None = None
+        """The key of this host in a shared store, which each event about a task then has."""
         self._clock = clock
         self._on_event = on_event
         self._ignored = ignored  # what on_event ignores, so that it need not be built
@@ -43,6 +45,9 @@ class Outbox:
 
     def emit(self, event: Event) -> None:
         """Deliver an event after all earlier ones."""
+        if self.host is not None and isinstance(event, TaskEvent) and event.host is None:
+            # Frozen for those that it is handed to; to make another one of it takes longer than to make it.
+            object.__setattr__(event, "host", self.host)
         self._waiting.append(event)
         if not self._delivering:
             self._deliver()

@@ -1,6 +1,6 @@
 """Durable ends: tasks get their new states, slots become free, and successors of replaced runs may start."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,7 +16,7 @@ from duly.engine.pacing import paced
 from duly.engine.runner import Runner
 from duly.engine.setup import Setup
 from duly.engine.traffic import Traffic
-from duly.events import TaskRunCompleted
+from duly.events import TaskRunCompleted, TaskRunFenced
 
 SETTLED_TOGETHER: Final = 64
 """Durable ends that are settled without a pause, as of one and the same moment."""
@@ -43,7 +43,7 @@ class ReplacedRuns:
                 # Here, and not when the agenda comes to it: a run may end while the agenda pauses.
                 task.state = Withdrawn(task.state.served_through)
                 self.by_name[task.name] = ReplacedRun(task)
-            elif task.predecessor_runs:
+            elif task.predecessor_runs and task.name in self.by_name:  # and not for a run on another host
                 self.by_name[task.name].successor = None
 
     def adopt(self, tasks: Sequence[Task]) -> None:
@@ -72,8 +72,11 @@ class Settlement:
     def __init__(
         self, setup: Setup, agenda: Agenda, runner: Runner, replaced: ReplacedRuns, gate: Gate, traffic: Traffic
     ) -> None:
+        self.on_fenced: Callable[[str], None] = lambda _: None
+        """Called with the name of a task whose run was fenced off."""
         self._clock = setup.clock
         self._outbox = setup.outbox
+        self._host = setup.outbox.host  # of this engine: another may have joined when its last run ends
         self._agenda = agenda
         self._runner = runner
         self._replaced = replaced
@@ -81,25 +84,32 @@ class Settlement:
         self._traffic = traffic
 
     async def settle(self, ends: Ends) -> None:
-        """Settle ends, and wake the loop if anything may start now."""
-        owes = await paced(self._clock, self.steps(ends))
-        if owes or self._agenda.waiting:
+        """Settle ends, and wake the loop if anything may start now, or after a retry delay."""
+        retries = await paced(self._clock, self.steps(ends))
+        if retries or self._agenda.waiting:
             self._gate.wake.set()
 
+    def fence(self, ends: Ends) -> None:
+        """Runs are over that are not on record any more, so that their ends are not either: what they held is free."""
+        for end in ends.singles():
+            self._runner.release((end.task,))
+            self._replaced.ended(end.task)
+            self._outbox.emit(TaskRunFenced(end.task.name, end.run, host=self._host))
+            self.on_fenced(end.task.name)
+
     def steps(self, ends: Ends) -> Steps[bool]:
-        """Settle ends block by block; returns whether any of their tasks owes a start, or will after a retry delay."""
-        owes = False
+        """Settle ends block by block; returns whether any of their tasks will owe a start after a retry delay."""
+        retries = False
         for block in ends.blocks:
             if isinstance(block, SuccessBlock):
-                owes |= yield from self._successes(block)
+                yield from self._successes(block)
             else:
-                owes |= self._failure(block)
+                retries |= self._failure(block)
                 yield
-        return owes
+        return retries
 
-    def _successes(self, block: SuccessBlock) -> Steps[bool]:
+    def _successes(self, block: SuccessBlock) -> Steps[None]:
         agenda, at, wanted = self._agenda, block.at, self._outbox.wants(TaskRunCompleted)
-        owes = False
         before: TaskState | None = None
         after: TaskState | None = None
         for first in range(0, len(block.tasks), SETTLED_TOGETHER):
@@ -118,11 +128,9 @@ class Settlement:
                     if state is not before or after is None:
                         before, after = state, succeed(state, at)
                     task.state = after
-                    owes_now = agenda.review(task, now)
-                    owes |= owes_now
-                    expression = None if owes_now else task.expression
+                    expression = None if agenda.review(task, now) else task.expression
                 else:
-                    owes |= self._free_successor(task, now)
+                    self._free_successor(task, now)
             if wanted:
                 runs = block.runs[first : first + SETTLED_TOGETHER]
                 for task, number, run in zip(tasks, runs, released, strict=True):
@@ -130,23 +138,23 @@ class Settlement:
                     ended = End(task, number, block.grounds, at, called_at=block.called_at)
                     announce.end(self._outbox, ended, agenda.zone, duration_ms=duration_ms)
             yield
-        return owes
 
     def _failure(self, end: End) -> bool:
+        """Returns whether the task waits for a retry delay now."""
         (run,) = self._runner.release((end.task,))
         task, state, now = end.task, end.task.state, Instant(self._clock.now())
+        retries = isinstance(state, Running)
         if isinstance(state, Running):
             task.state = fail(state, end.at, task.delay)
             self._agenda.review(task, now)
             self._traffic.end_lies_ahead |= end.at > now
-            owes = True
         else:
-            owes = self._free_successor(task, now)
+            self._free_successor(task, now)
         duration_ms, exception = (None, None) if run is None else (run.duration_ms, run.error)
         announce.end(self._outbox, end, self._agenda.zone, duration_ms=duration_ms, exception=exception)
-        return owes
+        return retries
 
-    def _free_successor(self, task: Task, now: Instant) -> bool:
-        """The run of a withdrawn declaration is over; returns whether the task that waited for it owes a start."""
-        successor = self._replaced.ended(task)
-        return successor is not None and self._agenda.review(successor, now)
+    def _free_successor(self, task: Task, now: Instant) -> None:
+        """The run of a withdrawn declaration is over: the task that waited for it may start."""
+        if (successor := self._replaced.ended(task)) is not None:
+            self._agenda.review(successor, now)

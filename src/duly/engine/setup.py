@@ -1,12 +1,16 @@
-"""What one scheduler works with for its whole life: its options, its host, its store, its outbox."""
+"""The set-up of one scheduler for its whole life: its options, its host, its store, its outbox."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from duly.clock import Clock
 from duly.engine.host import Host
 from duly.engine.options import Options
 from duly.engine.outbox import Outbox
 from duly.stores.port import Store
+
+if TYPE_CHECKING:  # an embedded store does without it
+    from duly.stores.shared import SharedStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,8 +19,14 @@ class Setup:
 
     options: Options
     host: Host
-    store: Store
+    store: "Store | SharedStore"
     outbox: Outbox
+
+    @property
+    def embedded(self) -> Store:
+        """The store, which belongs to this scheduler alone."""
+        assert isinstance(self.store, Store)
+        return self.store
 
     @property
     def clock(self) -> Clock:

@@ -79,6 +79,23 @@ def _size(block: StartBlock | SuccessBlock | End) -> int:
     return 1 if isinstance(block, End) else len(block.tasks)
 
 
+class NotesOfAHost:
+    """The trace of a host of a shared store: its log says what starts and ends, so only notes are rows."""
+
+    monitor = None
+
+    def __init__(self) -> None:
+        self.kept = False
+        """Whether the store keeps a trace, as far as this host knows."""
+
+    def rows_of(self, batch: Batch, notes: Sequence[Event]) -> Iterable[Row]:
+        """The notes that go with a batch."""
+        return [row_of(note) for note in notes]
+
+    def became_durable(self, rows: Iterable[Row], refused: frozenset[int] = frozenset()) -> None:
+        """Nothing watches them here."""
+
+
 class Trace:
     """The trace of one engine: rows of what is about to become durable, and a monitor of what has become so."""
 
@@ -137,12 +154,12 @@ def _monitor(registers: "RegisterSnapshot") -> "Monitor":
 def declaration_rows(
     setup: Setup, resolution: Resolution, zone: tzinfo, *, call: int, noted: bool, first: bool
 ) -> Steps[list[Row]]:
-    """What one initialize() changes, as rows; a step is one task.
+    """The changes of one initialize() as rows; a step is one task.
 
     `noted` if the call itself stands in the trace already; `first` if no scheduler was running.
     """
     at, zone_text = resolution.now, zone_name(zone)
-    _check_texts(resolution)
+    check_texts(resolution)
 
     def registered(task: Task, change: str, runs_on: RunsOn) -> Row:
         # A plain tuple, as for starts and ends: there is one for each task that is declared.
@@ -185,7 +202,7 @@ def declaration_rows(
     return rows
 
 
-def _check_texts(resolution: Resolution) -> None:
+def check_texts(resolution: Resolution) -> None:
     """A name or an expression of megabytes would make a trace that takes seconds to read; a reader refuses it."""
     gone = (each.task for each in resolution.orphaned)
     arrived = (each.new for each in resolution.overridden)
@@ -202,19 +219,9 @@ def _check_texts(resolution: Resolution) -> None:
                 )
 
 
-def registers_of(
-    stored: Mapping[str, Task],
-    marks: Mapping[str, Mark],
-    runs: Mapping[str, int],
-    registrations: Registrations,
-    zone: tzinfo,
-) -> "RegisterSnapshot":
-    """What a monitor would know of tasks that were there before it: all that follows from durable state.
-
-    `marks` are what withdrawn declarations have served, `runs` the runs that a crash interrupted, both by task name.
-    """
+def name_of_a_zone(zone: tzinfo) -> str:
+    """The name under which a trace has a zone; raises a HostZoneError if a checker could not find it by that."""
     from duly.formal.calendar import zone_named
-    from duly.formal.registers import RegisterSnapshot, removed_row
 
     name = zone_name(zone)
     try:
@@ -223,6 +230,23 @@ def registers_of(
         raise HostZoneError(
             f"A trace or a monitor needs a zone with a name, and the host's is {name!r}", cause=cause
         ) from cause
+    return name
+
+
+def registers_of(
+    stored: Mapping[str, Task],
+    marks: Mapping[str, Mark],
+    runs: Mapping[str, int],
+    registrations: Registrations,
+    zone: tzinfo,
+) -> "RegisterSnapshot":
+    """The registers of tasks that were there before the trace: all that follows from durable state.
+
+    `marks` are what withdrawn declarations have served, `runs` the runs that a crash interrupted, both by task name.
+    """
+    from duly.formal.registers import RegisterSnapshot, removed_row
+
+    name = name_of_a_zone(zone)
     runs_on = dict(zip(registrations.names, registrations.runs_on, strict=True))
     rows = [
         _register(task, runs.get(task.name), on_thread=runs_on.get(task.name) is RunsOn.THREAD)

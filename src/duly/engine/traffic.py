@@ -1,4 +1,4 @@
-"""What loop, journal, runner and settlement must know of each other while runs are under way."""
+"""Traffic: what loop, journal, runner and settlement must know of each other while runs are under way."""
 
 from dataclasses import dataclass
 

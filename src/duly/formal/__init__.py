@@ -4,7 +4,7 @@ trace        the alphabet as frozen values, and JSON Lines, the form in which tr
 reader       a streaming reader of that form: precise errors, never a silent gap
 calendar     the checker's own cron arithmetic; it shares nothing with the scheduler's
 properties   registers and properties as data: name, formula, sentence, kind
-registers    what a monitor remembers of the scheduler and of each task, and all of it as a snapshot
+registers    what a monitor remembers of each host, of each task and of all, and all of it as a snapshot
 promptness   the bounded shadows: how long an obligation may stay open while the process had compute
 machine      what each event is checked for, and what it does to the registers
 fast_path    ordinary starts and ends of long traces, in one loop
@@ -27,6 +27,9 @@ Watching a running scheduler, and checking a file::
         ...
     report = check(open("trace.jsonl", "rb"))
     print(report.verdicts["S1"].value)
+
+The trace of a shared store is that of all its hosts: its events are `HostEvent`s, its header is a `shared_header`, and
+`Monitor(shared=True)` judges it.
 """
 
 import warnings
@@ -41,44 +44,55 @@ if TYPE_CHECKING:
     from duly.formal.registers import RegisterSnapshot
     from duly.formal.trace import (
         BT,
+        BY,
         CK,
         IE,
         IF,
         IS,
+        LR,
         RE,
         RG,
+        RN,
         RS,
         SE,
         SF,
+        SHARED_VERSION,
         SS,
         VERSION,
         WK,
         Event,
         Header,
+        HostEvent,
         Seal,
         Writer,
         encode,
+        shared_header,
     )  # fmt: skip
     from duly.formal.verdicts import Open, Verdict, Violation
     from duly.formal.witnesses import witness
 
 __all__ = [
     "BT",
+    "BY",
     "CK",
     "IE",
     "IF",
     "IS",
+    "LR",
     "PROPERTIES",
     "RE",
     "RG",
+    "RN",
     "RS",
     "SE",
     "SF",
+    "SHARED_VERSION",
     "SS",
     "VERSION",
     "WK",
     "Event",
     "Header",
+    "HostEvent",
     "Monitor",
     "Open",
     "Property",
@@ -91,6 +105,7 @@ __all__ = [
     "Writer",
     "check",
     "encode",
+    "shared_header",
     "witness",
 ]
 
@@ -102,8 +117,8 @@ _load, __dir__ = lazy.attributes(
         "properties": ("PROPERTIES", "Property", "Value"),
         "registers": ("RegisterSnapshot",),
         "trace": (
-            "BT", "CK", "IE", "IF", "IS", "RE", "RG", "RS", "SE", "SF", "SS", "VERSION", "WK", "Event", "Header",
-            "Seal", "Writer", "encode",
+            "BT", "BY", "CK", "IE", "IF", "IS", "LR", "RE", "RG", "RN", "RS", "SE", "SF", "SHARED_VERSION", "SS",
+            "VERSION", "WK", "Event", "Header", "HostEvent", "Seal", "Writer", "encode", "shared_header",
         ),
         "verdicts": ("Open", "Verdict", "Violation"),
         "witnesses": ("witness",),

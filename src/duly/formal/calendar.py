@@ -9,7 +9,7 @@ that day are those of its minutes. Both are kept per day, because a trace walks 
 import re
 from bisect import bisect_right
 from calendar import monthrange
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
 from functools import lru_cache
 from typing import Final
@@ -58,7 +58,7 @@ class Zone:
         self._zone = zone_named(name)
         self._hour: int | None = None  # the hour since the epoch whose offset is remembered
         self._offset = 0
-        self.minutes_of = lru_cache(maxsize=_DAYS_KEPT)(self._minutes_of)
+        self.minutes_of: Callable[[int], Sequence[int | None]] = lru_cache(maxsize=_DAYS_KEPT)(self._minutes_of)
 
     def minute(self, at: Instant) -> Instant:
         """The beginning of the local minute that contains an instant."""
@@ -106,7 +106,8 @@ class Schedule:
         self.text = text
         self.zone = zone
         self._minutes, self._hours, self._days, self._months, self._weekdays, self._either = parse(text)
-        self.known_from = self.known_until = NEVER  # for an instant between these two, `after` is the second
+        self.known_from: Instant = NEVER  # for an instant between these two, `after` is the second
+        self.known_until: Instant = NEVER
         self._today: list[Instant] = []
         self._occurrences_on = lru_cache(maxsize=_DAYS_KEPT)(self._list_day)
 

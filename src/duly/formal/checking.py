@@ -20,17 +20,17 @@ NO_SEAL: Final = "the trace ends here without a seal, so its end may be missing"
 class Report:
     """The verdict on each property, and what was read to reach it."""
 
-    scheduler: str
-    verdicts: dict[str, Verdict]
-    violations: tuple[Violation, ...]  # in their order; the first hundred of them
-    events: int
-    segments: int
-    first_segment: int  # 1, or the trace before it is known by a register snapshot only
-    tasks: int
-    crashes: int
-    until: Instant
-    ended: bool  # cleanly: the verdicts are final
-    sealed: bool  # the last segment has its seal; without one, lines may be missing at its end
+    scheduler: str  #: the store that the trace comes from
+    verdicts: dict[str, Verdict]  #: the verdict on each property, by its number
+    violations: tuple[Violation, ...]  #: in their order; the first hundred of them
+    events: int  #: how many events were judged
+    segments: int  #: how many segments there are
+    first_segment: int  #: 1, or the trace before it is known by a register snapshot only
+    tasks: int  #: how many tasks occur
+    crashes: int  #: how many crashes occur
+    until: Instant  #: the instant of the last event
+    ended: bool  #: cleanly: the verdicts are final
+    sealed: bool  #: whether the last segment has its seal; without one, lines may be missing at its end
 
     @property
     def violated(self) -> bool:
@@ -44,13 +44,17 @@ def check(
     unsealed: bool = False,
     progress: Callable[[int], object] | None = None,
 ) -> Report:
-    """Judge a trace: a file opened in binary mode, or several that hold its segments in their order.
+    """Judge a trace.
 
-    `bounded=False` leaves out the bounded shadows. `unsealed=True` also judges a trace that ends without a seal, such
-    as one that is still being written: the verdicts are about what is there, and say nothing of lines that may be
-    missing at its end. `progress` is called now and then with the number of events so far.
+    Parameters:
+        *sources: a file opened in binary mode, or several that hold the segments of the trace in their order.
+        bounded: False leaves out the bounded shadows of liveness.
+        unsealed: True also judges a trace that ends without a seal, such as one that is still being written: the
+            verdicts are about what is there, and say nothing of lines that may be missing at its end.
+        progress: called now and then with the number of events so far.
 
-    Raises TraceError, with the line, if the trace is not whole; there is no verdict on half a trace.
+    Raises:
+        TraceError: the trace is not whole; there is no verdict on half a trace. `details["line"]` has the line.
     """
     checker = Checker(bounded=bounded, progress=progress)
     for source in sources:
@@ -91,7 +95,7 @@ class Checker:
         """Read one source to its end; the next one continues it."""
         for part in self._reader.read(source):
             if isinstance(part, Rows):
-                self.monitor.feed(part.rows)
+                self.monitor.feed(part.rows, part.hosts)
                 self._events += len(part.rows)
                 self._ended = False
                 if self._progress is not None:
@@ -104,7 +108,9 @@ class Checker:
     def _begin(self, header: Header) -> None:
         if self._header is None:
             self._first_segment = header.segment
-            if header.registers is not None:
+            if header.registers is None:
+                self.monitor = Monitor(bounded=self._bounded, shared=header.is_shared)
+            else:
                 try:
                     self.start = RegisterSnapshot.from_json(header.registers, header.version)
                     self.monitor = Monitor(self.start, bounded=self._bounded)
@@ -122,8 +128,9 @@ class Checker:
 
     def _seal(self, seal: Seal) -> None:
         # Only a stop ends a trace. A run that outlives it is a violation, and the trace could go on.
-        if seal.clean and not self.monitor.registers.quiet:
-            raise TraceError("malformed", self.line, "the seal is clean, but no stop has completed")
+        if seal.clean and not self.monitor.registers.is_closed:
+            why = "a host is running" if self.monitor.registers.shared else "no stop has completed"
+            raise TraceError("malformed", self.line, f"the seal is clean, but {why}")
         self._ended = seal.clean and not self.monitor.registers.running
         self._sealed = True
 
@@ -138,7 +145,7 @@ class Checker:
             segments=self._segments,
             first_segment=self._first_segment,
             tasks=registers.declared,
-            crashes=registers.epoch,
+            crashes=registers.crashes,
             until=registers.clock,
             ended=self._ended,
             sealed=self._sealed,

@@ -1,11 +1,14 @@
 """Long traces: starts that are owed, and their ends, without a call for each.
 
 Nearly all of a long trace is that. What `Machine` does on such a start or end is written out here once more, with the
-registers of the scheduler in local variables: 55 to 60 % of the machine's time. Everything else, and every start or end
+registers of the host in local variables: 55 to 60 % of the machine's time. Everything else, and every start or end
 about which anything is unusual, goes to the machine: nothing is ever reported from here. Tests compare the two ways.
+In the trace of a shared store, what a host writes at once is fed at once.
 """
 
 from collections.abc import Iterable, Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 from duly.core.moments import Instant
@@ -14,16 +17,26 @@ from duly.formal.machine import Machine
 from duly.formal.promptness import GAP
 
 
+def feed_shared(machine: Machine, rows: Iterable[Sequence[Any]], hosts: Iterable[int]) -> None:
+    """Take events of a shared store as rows, and the hosts whose events they are."""
+    for host, group in groupby(zip(hosts, rows, strict=True), key=itemgetter(0)):
+        machine.turn_to(host)
+        feed(machine, (row for _, row in group))
+
+
 def feed(machine: Machine, rows: Iterable[Sequence[Any]]) -> None:  # noqa: C901  # one loop, for its speed
-    """Take events as rows: letters, then fields, as they stand in a file."""
-    registers, on, promptness = machine.registers, machine.on, machine.promptness
+    """Take events of one host as rows: letters, then fields."""
+    registers, host, on, promptness = machine.registers, machine.host, machine.on, machine.promptness
     find = registers.tasks.get
     # What starts and ends change, and is put back before the machine takes an event ...
-    seq, clock, minute = registers.seq, registers.clock, registers.minute
-    running, threads = registers.running, registers.threads_running
-    # ... and what they only read. No end is ordinary while a stop is open, or after one.
-    active, epoch, zone, alarm = registers.active, registers.epoch, registers.zone, machine.alarm
-    limit, pool, calm = registers.limit, registers.pool, not (registers.quiet or registers.stops)
+    seq, clock, minute = registers.seq, host.clock, registers.minute
+    running, threads = host.running, host.threads_running
+    # ... and what they only read. Nothing is ordinary on a host that is not there, no end while a stop is open or
+    # after one.
+    shared = registers.shared
+    present = not shared or host.is_living
+    active, epoch, zone, alarm = host.active and present, host.epoch, registers.zone, machine.alarm
+    limit, pool, calm = host.limit, host.pool, present and not (host.quiet or host.stops)
     minute_end = minute + MINUTE
     for row in rows:
         letters = row[0]
@@ -90,7 +103,7 @@ def feed(machine: Machine, rows: Iterable[Sequence[Any]]) -> None:  # noqa: C901
                     task.fail(at)
                 task.streak = 0
                 task.run = None
-                task.ended = at
+                task.ended = clock if shared else at  # as Machine._known_since
                 running -= 1
                 if task.run_on_thread:
                     threads -= 1
@@ -99,13 +112,14 @@ def feed(machine: Machine, rows: Iterable[Sequence[Any]]) -> None:  # noqa: C901
                         promptness.watch(task)
                         alarm = machine.alarm = promptness.alarm()
                 continue
-        registers.seq, registers.clock, registers.minute = seq, clock, minute
-        registers.running, registers.threads_running = running, threads
+        registers.seq, host.clock, registers.minute = seq, clock, minute
+        host.running, host.threads_running = running, threads
         on[letters](*row)
-        seq, clock, minute = registers.seq, registers.clock, registers.minute
-        running, threads = registers.running, registers.threads_running
-        active, epoch, zone, alarm = registers.active, registers.epoch, registers.zone, machine.alarm
-        limit, pool, calm = registers.limit, registers.pool, not (registers.quiet or registers.stops)
+        seq, clock, minute = registers.seq, host.clock, registers.minute
+        running, threads = host.running, host.threads_running
+        present = not shared or host.is_living
+        active, epoch, zone, alarm = host.active and present, host.epoch, registers.zone, machine.alarm
+        limit, pool, calm = host.limit, host.pool, present and not (host.quiet or host.stops)
         minute_end = Instant(minute + MINUTE)
-    registers.seq, registers.clock, registers.minute = seq, clock, minute
-    registers.running, registers.threads_running = running, threads
+    registers.seq, host.clock, registers.minute = seq, clock, minute
+    host.running, host.threads_running = running, threads

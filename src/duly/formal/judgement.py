@@ -1,15 +1,18 @@
-"""What a trace says about all properties, as one value for programs and people."""
+"""The judgement of a trace on all properties, as one value for programs and people."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 from duly.core.moments import Instant, as_datetime
 from duly.formal.checking import Report
 from duly.formal.properties import PROPERTIES, PropertyKind, Value
+from duly.formal.reader import Rows, TraceReader
+from duly.formal.registers import RegisterSnapshot
+from duly.formal.trace import AnyEvent, line_of
 from duly.formal.verdicts import Open, Violation
-from duly.formal.witnesses import Witness
+from duly.formal.witnesses import Witness, witnesses
 
 INSTANTS: Final = frozenset({"mark", "nextDue", "retryAt", "resumeAt"})
 """The registers that hold an instant."""
@@ -113,6 +116,24 @@ def judgement_of(report: Report, shown: Mapping[str, Witness], sources: Sequence
     )
 
 
+def first_witnesses(files: Sequence[BinaryIO], report: Report, start: RegisterSnapshot | None) -> dict[str, Witness]:
+    """The smallest sub-trace of the first violation of each property, found in a second reading of the files."""
+    first = [each.first for each in report.verdicts.values() if each.first is not None]
+    if not first:
+        return {}
+    found = witnesses(_events(files), first, start)
+    return {each.violation.property: each for each in found if each is not None}
+
+
+def _events(files: Sequence[BinaryIO]) -> Iterator[AnyEvent]:
+    reader = TraceReader()
+    for file in files:
+        file.seek(0)
+        for part in reader.read(file):
+            if isinstance(part, Rows):
+                yield from part.events()
+
+
 def _first(violation: Violation, shown: Witness | None) -> FirstViolation:
     return FirstViolation(
         violation.seq,
@@ -129,4 +150,4 @@ def _first(violation: Violation, shown: Witness | None) -> FirstViolation:
 
 
 def _sub_trace(shown: Witness) -> SubTrace:
-    return SubTrace(shown.start is not None, [(type(event).__name__, *event) for event in shown.events])
+    return SubTrace(shown.start is not None, [line_of(event) for event in shown.events])

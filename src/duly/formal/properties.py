@@ -22,6 +22,18 @@ Letters are those of `trace`; RE is an end, REs and REf one of the declaration i
     Overtaking      with IE: a stop that was called before its IS is open
     Back            with CK or BT: the wall clock shows less than it has shown
     Wait            everywhere, if an interrupted run waits for the next due minute (`interrupted="wait"`)
+
+The trace of a shared store has events of several hosts. A letter with h is about one host h, which stands for all of
+them; `∃h` is a disjunction over all hosts. RS is a start of x on any host, RS_h one on h. What differs for many hosts
+is in `SHARED_REGISTERS` and `SHARED_FORMULAS`; everything else is as above. A host that is buried does not come back:
+what it writes afterwards is wrong for ever, while an embedded store is opened again.
+
+    Crash_h         BY names h: it was buried
+    Alike_h         RN names h: it declares the set that was just put in force
+    Of_h            every event of h
+    Settled_h       with SE_h or SF_h: no stop of h is open any more
+    Left_h          with SE_h: no stop of h is open any more, so h has left
+    InForce_h       everywhere, while the edition that h declares is in force
 """
 
 from dataclasses import dataclass
@@ -30,12 +42,12 @@ from typing import Final
 
 
 class Value(Enum):
-    """What a finite trace says about a property."""
+    """The verdict of a finite trace on a property."""
 
-    VIOLATED = "violated"  # by this prefix, and so by every continuation
-    SATISFIED = "satisfied"  # the trace has ended, and it is so
-    HOLDING = "holding"  # not violated, and nothing is open
-    PENDING = "pending"  # not violated, and something is still to happen
+    VIOLATED = "violated"  #: by this prefix, and so by every continuation
+    SATISFIED = "satisfied"  #: the trace has ended, and it is so
+    HOLDING = "holding"  #: not violated, and nothing is open
+    PENDING = "pending"  #: not violated, and something is still to happen
 
 
 class PropertyKind(Enum):
@@ -49,7 +61,7 @@ class PropertyKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Register:
-    """What the past of a trace comes to at a position."""
+    """A fact about the past of a trace, at a position."""
 
     name: str
     formula: str
@@ -58,14 +70,14 @@ class Register:
 
 @dataclass(frozen=True, slots=True)
 class Property:
-    """What a trace must satisfy."""
+    """A statement that a trace must satisfy."""
 
-    id: str
-    formula: str
-    sentence: str
-    kind: PropertyKind
-    checked_at: str
-    status: str  # primitive, or what it follows from
+    id: str  #: its number, such as `S1`
+    formula: str  #: what must hold, in past and future LTL
+    sentence: str  #: what that says
+    kind: PropertyKind  #: which values it can take on a trace that has not ended
+    checked_at: str  #: the letters at which it is checked
+    status: str  #: primitive, or what it follows from
 
     @property
     def is_formula(self) -> bool:
@@ -230,6 +242,42 @@ PROPERTIES: Final = (
         "shadow of L2",
     ),
 )
+"""Every property that a trace must satisfy, in the order of docs/formal.md."""
+
+SHARED_REGISTERS: Final = (
+    Register("On_h", "Hold(RS_h, RE ∨ (RS ∧ ¬RS_h) ∨ Crash_h)", "a run of x goes on, on h"),
+    Register("Running", "∃h On_h", "a run of x has started and not ended"),
+    Register("Cut", "∃h(Crash_h ∧ Y On_h)", "the host on which a run of x goes on is buried"),
+    Register("Present_h", "O BT_h ∧ ¬O(Crash_h ∨ Left_h)", "h has joined, and is not gone"),
+    Register("Stopping_h", "Hold(SS_h, Settled_h ∨ Crash_h)", "a stop of h is open"),
+    Register(
+        "Active_h",
+        "Hold(IE_h ∧ ¬Y Stopping_h, SS_h ∨ SE_h ∨ Crash_h) ∧ ¬O Crash_h",
+        "h is initialised, has no stop open, and is not buried",
+    ),
+    Register("Quiet_h", "Hold(SE_h, IE_h)", "a stop of h has completed, and no initialize since"),
+    Register("OwnRun", "Hold(RS, RE ∨ Cut ∨ First ∨ Gone)", "a run of the declaration in force has not ended"),
+    Register("Hit", "Cut ∧ Y OwnRun", "a burial cuts a run short"),
+    Register("Obl", "∃h(Active_h ∧ InForce_h) ∧ Registered ∧ ¬Running ∧ EffectiveDue", "x must start"),
+    Register("Good", "RS ∧ X(¬(REf ∨ Cut ∨ RS ∨ First ∨ Gone) U REs)", "a start whose run ends in success"),
+)
+"""The registers that read otherwise in the trace of a shared store."""
+
+SHARED_FORMULAS: Final = {
+    "S2": "G(RS_h → ¬Stale ∧ Y(Active_h ∧ Registered ∧ EffectiveDue))",
+    "S4": "G(RS_h → Y ¬Quiet_h)",
+    "S5": "G(RE_h → Y ¬Quiet_h)",
+    "S5⁺": "G(SE_h → ¬Y On_h)",
+    "S6a": "G(Crash_h → G ¬RS_h)",
+    "S6b": "G(Crash_h → G ¬RE_h)",
+    "E2": "G(RE_hr → Y Hold(RS_hr, RE_hr ∨ Crash_h))",
+    "EW": "G((IE_hc ∨ IF_hc → Y Hold(IS_hc, IE_hc ∨ IF_hc ∨ BT_h)) ∧ (IE_hc → ¬Overtaking)"
+    " ∧ (SE_hc ∨ SF_hc → Y Hold(SS_hc, SE_hc ∨ SF_hc ∨ BT_h)) ∧ (RS_h → ¬Miscounted)"
+    " ∧ (BT_h → ¬Y O(Of_h ∨ Crash_h)) ∧ (Of_h ∧ ¬BT_h → Y Present_h) ∧ (Crash_h ∨ Alike_h → Y Present_h))",
+    "L2": "G(SS_hc → F(SE_hc ∨ SF_hc ∨ Crash_h))",
+    "L3": "G(IS_hc → F(IE_hc ∨ IF_hc ∨ Crash_h))",
+}
+"""The properties that read otherwise in the trace of a shared store."""
 
 
 def register_table() -> str:
@@ -255,6 +303,18 @@ def property_table() -> str:
             for each in PROPERTIES
         ],
     )
+
+
+def shared_register_table() -> str:
+    """The registers that read otherwise in a shared store, as the documentation shows them."""
+    return _table(
+        ("register", "formula", "means"), [(each.name, f"`{each.formula}`", each.sentence) for each in SHARED_REGISTERS]
+    )
+
+
+def shared_property_table() -> str:
+    """The properties that read otherwise in a shared store, as the documentation shows them."""
+    return _table(("", "formula"), [(f"**{name}**", f"`{formula}`") for name, formula in SHARED_FORMULAS.items()])
 
 
 def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:

@@ -1,6 +1,6 @@
 """A streaming reader of traces: constant memory, every line checked, and an error with its line for whatever is wrong.
 
-What it lets pass is a chain of segments of one scheduler: each with a header of this version, events whose letters,
+What it lets pass is a chain of segments of one scheduler: each with a header of a known version, events whose letters,
 fields and types are those of `trace`, numbered without a gap, and a seal, if there is one, that counts and hashes what
 came before it. A trace that was cut, edited, reordered or mixed with another is refused, never judged.
 
@@ -24,14 +24,16 @@ from duly.formal.trace import (
     CAUSES,
     CHANGES,
     CRON_CHARACTERS_MAX,
+    EMBEDDED,
     LETTERS,
     MODES,
+    OF_SHARED_STORES,
     PLACES,
     TEXT_CHARACTERS_MAX,
-    VERSION,
     VERSIONS,
-    Event,
+    AnyEvent,
     Header,
+    HostEvent,
     Seal,
     seal_hash,
 )
@@ -101,6 +103,13 @@ class Rows(NamedTuple):
 
     rows: list[Row]
     line: int
+    hosts: list[int] | None = None
+    """In the trace of a shared store, the host of each row; the rows themselves do not name it."""
+
+    def events(self) -> Iterator[AnyEvent]:
+        """The events as values."""
+        bare = (LETTERS[row[0]](*row[1:]) for row in self.rows)
+        return bare if self.hosts is None else map(HostEvent, self.hosts, bare)
 
 
 class Source(Protocol):
@@ -113,19 +122,43 @@ class Source(Protocol):
 
 _TYPES: Final[dict[Any, tuple[type, ...]]] = {
     int: (int,), Instant: (int,), Delay: (int,), str: (str,), bool: (bool,), int | None: (int, type(None)),
+    bool | None: (bool,),
 }  # fmt: skip
-_SHAPES: Final = {
-    letters: frozenset(product((str,), *(_TYPES[kind] for kind in get_type_hints(event).values())))
-    for letters, event in LETTERS.items()
-}
-_FIELDS: Final = {letters: ("event", *event._fields) for letters, event in LETTERS.items()}
 
 
-def events(source: Source) -> Iterator[Event]:
+class _Form:
+    """The fields of each event, and their types, in the lines of a store, or in rows whose hosts stand beside them."""
+
+    def __init__(self, *, shared: bool, with_host: bool = False) -> None:
+        self.shared = shared
+        self.fields: dict[str, tuple[str, ...]] = {}
+        self.shapes: dict[str, frozenset[tuple[type, ...]]] = {}
+        for letters, event in LETTERS.items():
+            if letters in OF_SHARED_STORES and not shared:
+                continue
+            types = {name: _TYPES[kind] for name, kind in get_type_hints(event).items()}
+            if letters == "IE":
+                types["edition"] = (int,)
+                if not shared:
+                    del types["edition"], types["outdated"]
+            if with_host:
+                head = {name: types.pop(name) for name in ("seq", "at")}
+                types = {**head, "host": (int,), **types}
+            self.fields[letters] = ("event", *types)
+            self.shapes[letters] = frozenset(product((str,), *types.values()))
+
+
+_EMBEDDED: Final = _Form(shared=False)
+_SHARED: Final = _Form(shared=True, with_host=True)
+_WITHOUT_HOSTS: Final = _Form(shared=True)
+_HOST_PLACE: Final = _SHARED.fields["WK"].index("host")
+
+
+def events(source: Source) -> Iterator[AnyEvent]:
     """The events of a trace, as values."""
     for part in TraceReader().read(source):
         if isinstance(part, Rows):
-            yield from (LETTERS[row[0]](*row[1:]) for row in part.rows)
+            yield from part.events()
 
 
 class TraceReader:
@@ -135,6 +168,7 @@ class TraceReader:
         self.line = 0  # the last one read of the present source
         self._header: Header | None = None  # the fields below are set with it
         self._sealed: bool
+        self._form = _EMBEDDED
         self._expected: int
         self._count: int
         self._hash = hashlib.sha256()
@@ -176,13 +210,30 @@ class TraceReader:
 
     def _take(self, rows: list[Row], line: int) -> Rows:
         """Check the shape, the values and the numbers of events."""
-        if not self._is_plain(rows):
+        hosts = None
+        if self._form.shared:
+            hosts = self._take_hosts(rows, line)
+        elif not self._is_plain(rows, _EMBEDDED):
             self._check_each(rows, line)
         self._count += len(rows)
         self._expected += len(rows)
-        return Rows(rows, line)
+        return Rows(rows, line, hosts)
 
-    def _is_plain(self, rows: list[Row]) -> bool:
+    def _take_hosts(self, rows: list[Row], line: int) -> list[int]:
+        """Check the events of a shared store, and take their hosts out of them."""
+        if all(
+            type(row) is list and len(row) > _HOST_PLACE and type(row[_HOST_PLACE]) is int and row[_HOST_PLACE] > 0
+            for row in rows
+        ):
+            hosts = [row.pop(_HOST_PLACE) for row in rows]
+            if self._is_plain(rows, _WITHOUT_HOSTS):
+                return hosts
+            for row, host in zip(rows, hosts, strict=True):
+                row.insert(_HOST_PLACE, host)
+        self._check_each(rows, line)
+        return [row.pop(_HOST_PLACE) for row in rows]
+
+    def _is_plain(self, rows: list[Row], form: _Form) -> bool:
         """Whether all rows are right. Starts and ends, which are nearly all of a trace, are checked without a call."""
         expected, causes, first, last = self._expected, _CAUSES, _FIRST_INSTANT, LAST_INSTANT
         try:
@@ -195,7 +246,7 @@ class TraceReader:
                     _, seq, at, task, generation, run, ok = row
                     right = ok is True or ok is False
                 else:
-                    _check_one(row, 0)
+                    _check_one(row, 0, form)
                     if row[1] != expected:
                         return False
                     expected += 1
@@ -219,7 +270,7 @@ class TraceReader:
     def _check_each(self, rows: list[Row], line: int) -> None:
         """Check rows one by one; raises for the first that is wrong."""
         for index, row in enumerate(rows):
-            _check_one(row, line + index)
+            _check_one(row, line + index, self._form)
             if (found := row[1]) != (expected := self._expected + index):
                 gap = f"event {found} follows event {expected - 1}"
                 why = "a line was moved, repeated, or belongs to another trace"
@@ -236,7 +287,7 @@ class TraceReader:
             self.line += 1
             value = self._parse(line)
             if len(line) > TEXT_CHARACTERS_MAX and isinstance(value, list):
-                _check_one(value, self.line)  # the fast check of starts and ends does not look at lengths
+                _check_one(value, self.line, self._form)  # the fast check of starts and ends does not look at lengths
             if isinstance(value, dict):
                 if "trace" in value:
                     yield self._begin(value)
@@ -275,13 +326,16 @@ class TraceReader:
         if value.get("trace") != "duly" or type(value.get("version")) is not int:
             raise self._broken("malformed", "the header is not that of a trace")
         if (found := value["version"]) not in VERSIONS:
-            hint = "upgrade duly" if found > VERSION else None
-            known = " and ".join(map(str, VERSIONS))
+            hint = "upgrade duly" if found > VERSIONS[-1] else None
+            known = f"{', '.join(map(str, VERSIONS[:-1]))} and {VERSIONS[-1]}"
             raise self._broken("version", f"the trace has version {found}, this duly reads {known}", hint=hint)
         try:
             header = Header(*(value[field] for field in Header.__dataclass_fields__))
         except KeyError as missing:
             raise self._broken("malformed", f"the header lacks {missing}") from missing
+        if value.get("store", EMBEDDED) != header.store:
+            reason = "a trace of version 3 is that of a shared store, and one of another version is not"
+            raise self._broken("malformed", f"{reason}: store is {value.get('store')!r}")
         types = (type(header.scheduler), type(header.segment), type(header.first))
         if types != (str, int, int) or not isinstance(header.previous, str | None):
             raise self._broken("malformed", "the header has fields of another type")
@@ -292,22 +346,27 @@ class TraceReader:
                 raise self._broken("malformed", str(fault)) from fault
         elif header.segment != 1 or header.first != 1:
             raise self._broken("malformed", "a segment that is not the first begins with a register snapshot")
-        before = self._header
-        if before is not None:
-            for what, found, wanted in (
-                ("scheduler", header.scheduler, before.scheduler),
-                ("segment", header.segment, before.segment + 1),
-                ("first", header.first, self._expected),
-            ):
-                if found != wanted:
-                    raise self._broken(
-                        "mixed", f"the segment does not follow the one before: {what} is {found!r}, not {wanted!r}"
-                    )
-            if header.previous != self._hash.hexdigest():
-                raise self._broken("hash", "the segment before is not the one that this one follows: its hash differs")
+        if self._header is not None:
+            self._check_follows(header, self._header)
         self._header, self._sealed = header, False
+        self._form = _SHARED if header.is_shared else _EMBEDDED
         self._expected, self._count, self._hash = header.first, 0, hashlib.sha256()
         return header
+
+    def _check_follows(self, header: Header, before: Header) -> None:
+        """Whether the segment of a header continues the one before."""
+        for what, found, wanted in (
+            ("store", header.store, before.store),
+            ("scheduler", header.scheduler, before.scheduler),
+            ("segment", header.segment, before.segment + 1),
+            ("first", header.first, self._expected),
+        ):
+            if found != wanted:
+                raise self._broken(
+                    "mixed", f"the segment does not follow the one before: {what} is {found!r}, not {wanted!r}"
+                )
+        if header.previous != self._hash.hexdigest():
+            raise self._broken("hash", "the segment before is not the one that this one follows: its hash differs")
 
     def _end(self, value: dict[str, Any]) -> Seal:
         if value.get("seal") not in ("clean", "open") or set(value) != {"seal", "count", "hash"}:
@@ -341,7 +400,7 @@ def _blocks(source: Source) -> Iterator[bytes]:
 
 
 def _foreign(line: bytes) -> tuple[str, str] | None:
-    """What a first line that is not JSON belongs to, and what to do with such a file; None if it is not known."""
+    """The kind of file whose first line is not JSON, and what to do with it; None if it is not known."""
     return next((kind for magic, kind in _MAGIC.items() if line.startswith(magic)), None)
 
 
@@ -362,7 +421,7 @@ def _contains_nul(value: Any) -> bool:
     return isinstance(value, list) and any(map(_contains_nul, value))
 
 
-def _check_one(row: Any, line: int) -> None:
+def _check_one(row: Any, line: int, form: _Form) -> None:
     """Whether a row is an event, apart from its number. Raises TraceError."""
     if not isinstance(row, list) or not row or not isinstance(row[0], str):
         raise TraceError("malformed", line, "the line is not an event: an array that begins with its letters")
@@ -370,21 +429,33 @@ def _check_one(row: Any, line: int) -> None:
     if letters not in LETTERS:
         hint = "Due, RetryDue and Crash are derived by the checker" if letters in _DERIVED else None
         raise TraceError("malformed", line, f"there is no event {letters[:20]!r}", hint=hint)
-    names = _FIELDS[letters]
+    if letters not in form.fields:
+        hint = "an embedded store has one host, and a crash of it is derived by the checker"
+        raise TraceError("malformed", line, f"{letters} is an event of a shared store", hint=hint)
+    names = form.fields[letters]
     if len(row) != len(names):
         reason = f"{letters} has {len(names) - 1} fields ({', '.join(names[1:])}), not {len(row) - 1}"
-        raise TraceError("malformed", line, reason)
-    if tuple(map(type, row)) not in _SHAPES[letters]:
-        raise TraceError("malformed", line, _wrong_type(letters, row))
+        raise TraceError("malformed", line, reason, hint=_hint_about_hosts(letters, len(row), form))
+    if tuple(map(type, row)) not in form.shapes[letters]:
+        raise TraceError("malformed", line, _wrong_type(letters, row, form))
     _check_values(letters, dict(zip(names, row, strict=True)), line)
 
 
-def _wrong_type(letters: str, row: Row) -> str:
+def _hint_about_hosts(letters: str, length: int, form: _Form) -> str | None:
+    """The hint for a line that has the fields of the other kind of store."""
+    if form.shared and length == len(_EMBEDDED.fields.get(letters, ())):
+        return "in a shared store each event has the key of its host after its instant"
+    if not form.shared and length == len(_SHARED.fields[letters]):
+        return "only in a shared store, whose traces have version 3, do events name hosts"
+    return None
+
+
+def _wrong_type(letters: str, row: Row, form: _Form) -> str:
     """The field with a wrong type. There is one, because every combination of types that fields may have is a shape."""
-    wanted = [{shape[position] for shape in _SHAPES[letters]} for position in range(len(row))]
+    wanted = [{shape[position] for shape in form.shapes[letters]} for position in range(len(row))]
     position = next(position for position, value in enumerate(row) if type(value) not in wanted[position])
     types = " or ".join(sorted(_JSON_NAMES[kind] for kind in wanted[position]))
-    return f"{_FIELDS[letters][position]} of {letters} is {_JSON_NAMES[type(row[position])]}, not {types}"
+    return f"{form.fields[letters][position]} of {letters} is {_JSON_NAMES[type(row[position])]}, not {types}"
 
 
 def _check_lengths(fields: dict[str, Any], line: int) -> None:
@@ -392,6 +463,15 @@ def _check_lengths(fields: dict[str, Any], line: int) -> None:
         most = CRON_CHARACTERS_MAX if name == "cron" else TEXT_CHARACTERS_MAX
         if isinstance(value, str) and len(value) > most:
             raise TraceError("malformed", line, f"{name} has {len(value):,} characters, and may have {most:,}")
+
+
+def _check_numbers(fields: dict[str, Any], line: int) -> None:
+    for name, what in (("declared", "tasks"), ("slots", "callbacks")):
+        if fields.get(name, 0) < 0:
+            raise TraceError("malformed", line, f"{name} is a number of {what}")
+    for name, what in (("host", "the key of a host"), ("who", "the key of a host"), ("edition", "an edition")):
+        if fields.get(name, 1) < 1:
+            raise TraceError("malformed", line, f"{name} {fields[name]} is not {what}: these are numbered from 1")
 
 
 def _check_values(letters: str, fields: dict[str, Any], line: int) -> None:
@@ -402,9 +482,7 @@ def _check_values(letters: str, fields: dict[str, Any], line: int) -> None:
     for name, known in _VALUES.items():
         if name in fields and fields[name] not in known:
             raise TraceError("malformed", line, f"{name} {fields[name][:20]!r} is none of {', '.join(known)}")
-    for name, what in (("declared", "tasks"), ("slots", "callbacks")):
-        if fields.get(name, 0) < 0:
-            raise TraceError("malformed", line, f"{name} is a number of {what}")
+    _check_numbers(fields, line)
     if letters == "RG" and (not fields["task"] or fields["delay_ms"] < 0):
         raise TraceError("malformed", line, "a task has a name, and a delay that is not negative")
     try:

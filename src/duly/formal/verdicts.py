@@ -1,4 +1,4 @@
-"""What a monitor answers: violations, what is still open, and a verdict on each property."""
+"""The answers of a monitor: violations, what is still open, and a verdict on each property."""
 
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -16,13 +16,13 @@ OPEN_SHOWN_MAX: Final = 10
 class Violation:
     """A property that does not hold at a position: which, where, for which task, and the registers just before."""
 
-    property: str
-    seq: int
-    at: Instant
-    event: str  # its letters
-    task: str | None
-    sentence: str
-    registers: dict[str, Any] = field(default_factory=dict)
+    property: str  #: its number, such as `S1`
+    seq: int  #: the position of the event that violates it
+    at: Instant  #: the instant of that event
+    event: str  #: the letters of that event
+    task: str | None  #: the task, if the property is about one
+    sentence: str  #: what is wrong there
+    registers: dict[str, Any] = field(default_factory=dict)  #: the registers before the event, by name
 
     def __str__(self) -> str:
         of_task = f", task {self.task!r}" if self.task is not None else ""
@@ -33,20 +33,20 @@ class Violation:
 class Open:
     """Something that is still to happen: a task that is owed, or a call that has not returned."""
 
-    what: str
-    since: Instant
+    what: str  #: what is still to happen
+    since: Instant  #: since when
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """The value of one property, and its reasons."""
 
-    property: str
-    value: Value
-    violations: int
-    first: Violation | None
-    open: tuple[Open, ...]  # at most `OPEN_SHOWN_MAX` of them
-    open_count: int
+    property: str  #: its number, such as `S1`
+    value: Value  #: what the trace says about it
+    violations: int  #: how often it is violated
+    first: Violation | None  #: the first violation
+    open: tuple[Open, ...]  #: what is still to happen; at most `OPEN_SHOWN_MAX` of it
+    open_count: int  #: how much of that there is
 
 
 class Findings:

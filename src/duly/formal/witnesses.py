@@ -17,7 +17,7 @@ from duly.formal.machine import SLOTS
 from duly.formal.monitor import Monitor
 from duly.formal.properties import BY_ID, PropertyKind
 from duly.formal.registers import RegisterSnapshot
-from duly.formal.trace import IE, RE, RG, RS, WK, Event
+from duly.formal.trace import IE, RE, RG, RS, WK, AnyEvent, Event, HostEvent
 from duly.formal.verdicts import Violation
 from duly.text import plain
 
@@ -38,7 +38,7 @@ class Witness:
     """A sub-trace, and the registers with which it begins, unless it begins with the trace."""
 
     violation: Violation
-    events: tuple[Event, ...]
+    events: tuple[AnyEvent, ...]
     start: RegisterSnapshot | None = None
 
     def __str__(self) -> str:
@@ -47,10 +47,16 @@ class Witness:
         )
 
 
-def witness(events: Iterable[Event], violation: Violation, start: RegisterSnapshot | None = None) -> Witness:
-    """The smallest sub-trace of a trace, up to a violation that a monitor found in it. Raises ValueError.
+def witness(events: Iterable[AnyEvent], violation: Violation, start: RegisterSnapshot | None = None) -> Witness:
+    """The smallest sub-trace of a trace that shows a violation which a monitor found in it.
 
-    `start` is the snapshot that the trace began with, if it did not begin empty.
+    Parameters:
+        events: the trace.
+        violation: the violation.
+        start: the snapshot that the trace began with, if it did not begin empty.
+
+    Raises:
+        ValueError: the trace does not show the violation.
     """
     (found,) = witnesses(events, [violation], start)
     if found is None:
@@ -59,7 +65,7 @@ def witness(events: Iterable[Event], violation: Violation, start: RegisterSnapsh
 
 
 def witnesses(
-    events: Iterable[Event], violations: Sequence[Violation], start: RegisterSnapshot | None = None
+    events: Iterable[AnyEvent], violations: Sequence[Violation], start: RegisterSnapshot | None = None
 ) -> list[Witness | None]:
     """The witnesses of several violations, in one pass over the trace; None where the trace does not show one."""
     relevant = [_Relevant(violation, start) for violation in violations]
@@ -80,26 +86,39 @@ class _Relevant:
         self._bounded = BY_ID[violation.property].kind is PropertyKind.BOUNDED
         self._counts_slots = violation.property == "EW" and SLOTS in violation.sentence
         self._start = self._base = start
-        self._kept: list[Event] = []
+        self._shared = False
+        self._kept: list[AnyEvent] = []
 
-    def take(self, event: Event) -> None:
-        violation = self._violation
-        if event.seq > violation.seq:
+    def take(self, event: AnyEvent) -> None:
+        if event.seq > self._violation.seq:
             return
+        if isinstance(event, HostEvent):
+            self._shared = True
+            kept = self._relevant(event.event)
+            if kept is not None:
+                self._keep(event._replace(event=kept))
+        elif (kept := self._relevant(event)) is not None:
+            self._keep(kept)
+
+    def _relevant(self, event: Event) -> Event | None:
+        """The part of an event that can matter; None if nothing can."""
+        violation = self._violation
         if isinstance(event, RG | RS | RE):
             if violation.task is not None and event.task != violation.task:
-                if not self._bounded:
-                    return
-                event = WK(event.seq, event.at, ANOTHER_TASKS)  # it only shows that the process had compute
-            elif isinstance(event, RS) and not self._counts_slots:
-                event = event._replace(slots=-1)  # not stated: runs that are left out do not count, see `_counted`
+                # At most it shows that the process had compute.
+                return WK(event.seq, event.at, ANOTHER_TASKS) if self._bounded else None
+            if isinstance(event, RS) and not self._counts_slots:
+                return event._replace(slots=-1)  # not stated: runs that are left out do not count, see `_counted`
         elif isinstance(event, WK) and not self._bounded:
-            return
+            return None
         elif isinstance(event, IE) and violation.task is not None:
-            event = event._replace(digest="", declared=-1)  # as one task sees it
+            return event._replace(digest="", declared=-1)  # as one task sees it
+        return event
+
+    def _keep(self, event: AnyEvent) -> None:
         self._kept.append(event)
         if len(self._kept) > 2 * WINDOW:
-            monitor = Monitor(self._base)
+            monitor = Monitor(self._base, shared=self._shared)
             for each in self._kept[:WINDOW]:
                 monitor.step(each)
             self._base = monitor.snapshot()
@@ -110,14 +129,15 @@ class _Relevant:
             return None
         before, beside = self._all_found()
         for begin in (self._start, self._base):
-            search = _Search(_kind(self._violation), begin, before, beside, self._bounded)
+            search = _Search(_kind(self._violation), begin, self._shared, before, beside, self._bounded)
             if search.shows(self._kept):
-                return Witness(self._violation, tuple(_counted(search.smallest(self._kept), begin)), begin)
+                smallest = search.smallest(self._kept)
+                return Witness(self._violation, tuple(_counted(smallest, begin, shared=self._shared)), begin)
         return None
 
     def _all_found(self) -> tuple[frozenset[_Kind], frozenset[str]]:
         """The violations before this one, and the properties that its event violates."""
-        monitor = Monitor(self._base, bounded=self._bounded)
+        monitor = Monitor(self._base, bounded=self._bounded, shared=self._shared)
         before = frozenset(_kind(found) for event in self._kept[:-1] for found in monitor.step(event))
         return before, frozenset(found.property for found in monitor.step(self._kept[-1]))
 
@@ -126,13 +146,14 @@ class _Relevant:
 class _Search:
     kind: _Kind
     start: RegisterSnapshot | None
+    shared: bool
     before: frozenset[_Kind]  # violations that may precede it
     beside: frozenset[str]  # the properties that its event violates
     bounded: bool  # whether lateness counts: only for a violation of a bound, since removed starts make tasks late
 
-    def shows(self, events: Sequence[Event]) -> bool:
+    def shows(self, events: Sequence[AnyEvent]) -> bool:
         """Whether the last event violates the property for the same reason, and nothing else is wrong before it."""
-        monitor = Monitor(self.start, bounded=self.bounded)
+        monitor = Monitor(self.start, bounded=self.bounded, shared=self.shared)
         for event in events[:-1]:
             found = monitor.step(event)
             if found and not self.before.issuperset(map(_kind, found)):
@@ -140,7 +161,7 @@ class _Search:
         found = monitor.step(events[-1])
         return self.kind in map(_kind, found) and {each.property for each in found} == self.beside
 
-    def smallest(self, events: Sequence[Event]) -> Sequence[Event]:
+    def smallest(self, events: Sequence[AnyEvent]) -> Sequence[AnyEvent]:
         """A sub-trace that shows the violation; if it is short enough to try all its parts, none of them does."""
         *others, last = events
         others = self._reduced(others, last)
@@ -151,7 +172,7 @@ class _Search:
                         return [*chosen, last]
         return [*others, last]
 
-    def _reduced(self, others: list[Event], last: Event) -> list[Event]:
+    def _reduced(self, others: list[AnyEvent], last: AnyEvent) -> list[AnyEvent]:
         size = 1 << len(others).bit_length()
         while size:  # long stretches first, then pairs, for a start and its end go only together; single events last
             before = len(others)
@@ -164,30 +185,37 @@ class _Search:
         return others
 
 
-def _counted(events: Sequence[Event], start: RegisterSnapshot | None) -> Iterator[Event]:
+def _counted(events: Sequence[AnyEvent], start: RegisterSnapshot | None, *, shared: bool) -> Iterator[AnyEvent]:
     """The events, with `slots` that count the runs of this sub-trace where they are not stated."""
-    monitor = Monitor(start, bounded=False)
+    monitor = Monitor(start, bounded=False, shared=shared)
     for event in events:
-        if isinstance(event, RS) and event.slots < 0:
+        if isinstance(event, HostEvent):
+            if isinstance(event.event, RS) and event.event.slots < 0:
+                running = monitor.registers.host(event.host).running
+                event = event._replace(event=event.event._replace(slots=running))
+        elif isinstance(event, RS) and event.slots < 0:
             event = event._replace(slots=monitor.registers.running)
         monitor.step(event)
         yield event
 
 
 def _kind(violation: Violation) -> _Kind:
-    """What makes two violations alike: property, task, sentence without numbers, and the state of the scheduler."""
+    """The kind of a violation: property, task, sentence without numbers, and the state of the scheduler."""
     registers = (violation.registers.get(name) for name in ("Active", "Quiet", "Registered", "Running"))
     return violation.property, violation.task, re.sub(r"[0-9]+", "", violation.sentence), *registers
 
 
 def _lines(found: Witness) -> Iterator[str]:
-    for event in found.events:
+    for each in found.events:
+        event = each.event if isinstance(each, HostEvent) else each
         fields = event._asdict()
         del fields["seq"], fields["at"]
         if isinstance(event, WK) and event.mono == ANOTHER_TASKS:
             fields = {"of": "another task"}
         if isinstance(event, IE) and event.declared < 0:
             del fields["declared"], fields["digest"]
+        if isinstance(each, HostEvent):
+            fields = {"host": each.host, **fields}
         at = as_datetime(event.at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         text = " ".join(f"{name}={plain(value)}" for name, value in fields.items() if value is not None)
         yield f"  {event.seq:>6}  {at}  {type(event).__name__}  {text}".rstrip()

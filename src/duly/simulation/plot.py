@@ -83,7 +83,7 @@ def _shade(axes: Any, simulation: Simulation, zone: tzinfo) -> None:
 
 
 class Load(NamedTuple):
-    """What happens in one minute."""
+    """The events of one minute."""
 
     minute: Instant
     starts: int

@@ -1,4 +1,4 @@
-"""What came of a simulation: every start, and a summary of each task."""
+"""The result of a simulation: every start, and a summary of each task."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -72,7 +72,7 @@ class Simulation:
     down: Sequence[Downtime]
     crashes: Sequence[Instant]
     notes: Sequence[str]
-    """What a reader of the result should know, such as a crash that found no scheduler running."""
+    """Notes for a reader of the result, such as a crash that found no scheduler running."""
 
     tasks: Sequence[TaskSummary]
     starts: Sequence[SimulatedStart]

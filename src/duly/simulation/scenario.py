@@ -1,4 +1,4 @@
-"""What is simulated: the tasks, a stretch of time, and what goes wrong in it."""
+"""The scenario of a simulation: the tasks, a stretch of time, and what goes wrong in it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ class Downtime:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """What is simulated; `end` itself is not part of the stretch."""
+    """A scenario; `end` itself is not part of the stretch."""
 
     registrations: Sequence[Registration]
     begin: Instant

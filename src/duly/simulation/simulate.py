@@ -46,7 +46,7 @@ async def run_scenario(scenario: Scenario, progress: Progress = lambda _: None) 
 def _schedule(
     scenario: Scenario, program: "_Program", progress: Progress
 ) -> list[tuple[Instant, Callable[[], Awaitable[None]]]]:
-    """What happens when, in order: of one instant a restart first, then a stop, a crash, a report of progress."""
+    """The plot in order: of one instant a restart first, then a stop, a crash, a report of progress."""
 
     def report(share: float) -> Callable[[], Awaitable[None]]:
         async def act() -> None:

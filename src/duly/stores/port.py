@@ -43,21 +43,21 @@ class Persisted(NamedTuple):
     """The host's zone when it was last used."""
 
     marks: Mapping[str, Mark]
-    """What declarations that were withdrawn within the last day have served, by name (SPEC 5.1)."""
+    """The marks of declarations that were withdrawn within the last day, by name (SPEC 5.1)."""
 
-    next_generation: int
-    next_run: int
-    next_number: int
+    next_generation: int  #: the number that the next declaration gets
+    next_run: int  #: the number that the next run gets
+    next_number: int  #: the number of the next `replace` or `write`
 
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
     """All that one initialize() changes in the store."""
 
-    resolution: Resolution
-    correction: Correction | None
-    zone: str
-    at: Instant
+    resolution: Resolution  #: what is added, overridden, orphaned and preserved
+    correction: Correction | None  #: what is lowered because the clock was corrected (SPEC 2.5)
+    zone: str  #: the host's zone
+    at: Instant  #: when it was decided
     trace: "TraceRows | None" = None
     """Rows to add to the trace, in the same transaction; None when no trace is kept."""
 
@@ -75,40 +75,41 @@ class TraceRows(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a batch: all of it is durable, but for the starts that are named here."""
+    """The outcome of a batch: all of it is durable, but for the starts and ends that are named here."""
 
     refused: frozenset[int] = frozenset()
     """Starts that were never made, by their run numbers: the store's own record of the task says otherwise."""
+
+    fenced: frozenset[int] = frozenset()
+    """Runs whose ends were not recorded, because they are not on record any more."""
+
+    fence: int | None = None
+    """A number that grows with every start of a task, across hosts; None: no other host can start it."""
 
 
 COMPLETE: Final = Outcome()
 """Nothing was refused: the answer of a store that belongs to one scheduler."""
 
 
-@runtime_checkable
-class Store(Protocol):
-    """The port. Failures are `StoreError`s; after one the store is as it was before the call, or as after it."""
-
-    async def open(self, identifier: str, at: Instant) -> Persisted:
-        """Take ownership and load, changing nothing; a running holder is named in a `StoreLockedError`.
-
-        When it raises, nothing is owned.
-        """
-        ...
-
-    async def replace(self, replacement: Replacement, number: int) -> None:
-        """Apply all of an initialize(), or nothing."""
-        ...
-
-    async def has_replaced(self, number: int) -> bool:
-        """Whether the replacement with this number has been applied, even if the call reported a fault."""
-        ...
+class StoreWriter(Protocol):
+    """The requests of a running scheduler. A failure is a `StoreError`: the store is then as before, or as after it."""
 
     async def write(self, batch: Batch, number: int, trace: Iterable[TraceRow] = ()) -> Outcome:
         """Make a batch of changes durable, all or none but what is refused; and rows of the trace with it.
 
-        A start that is refused leaves no row in the trace, and is asked for again about a second later. A failed write
-        is repeated with the same `batch` and `trace`, so `trace` can be iterated more than once.
+        A start that is refused leaves no row in the trace, and is asked for again about a second later.
+
+        Parameters:
+            batch: the changes.
+            number: grows by one with each new call; a repeated one has its own.
+            trace: rows to add to the trace in the same transaction. A failed write is repeated with the same ones, so
+                they can be iterated more than once.
+
+        Returns:
+            The starts that were refused, and the ends that were not recorded; `COMPLETE` if there are none.
+
+        Raises:
+            StoreError: the store failed; it is then as it was before, or as after the call.
         """
         ...
 
@@ -122,6 +123,48 @@ class Store(Protocol):
 
     def abandon(self) -> None:
         """Release everything at once and record nothing more: the event loop is going away."""
+        ...
+
+
+@runtime_checkable
+class Store(StoreWriter, Protocol):
+    """The port of a store that belongs to one scheduler at a time."""
+
+    async def open(self, identifier: str, at: Instant) -> Persisted:
+        """Take ownership and load, changing nothing. When it raises, nothing is owned.
+
+        Parameters:
+            identifier: the scheduler that opens it.
+            at: now, for the name of the holder.
+
+        Raises:
+            StoreLockedError: a running scheduler holds it.
+            StoreError: it cannot be used: damaged, written by a newer duly, or not a store.
+            TaskTryDeserializeError: a record is not what duly writes.
+        """
+        ...
+
+    async def replace(self, replacement: Replacement, number: int) -> None:
+        """Apply all of an initialize(), or nothing.
+
+        Parameters:
+            replacement: all that it changes.
+            number: grows by one with each new call; a repeated one has its own.
+
+        Raises:
+            StoreError: the store failed; it is then as it was before, or as after the call.
+        """
+        ...
+
+    async def has_replaced(self, number: int) -> bool:
+        """Whether a replacement has been applied, even if the call reported a fault.
+
+        Parameters:
+            number: the number of the replacement.
+
+        Raises:
+            StoreError: the store cannot be asked.
+        """
         ...
 
 
@@ -174,21 +217,106 @@ class Holder:
     """The latest time that a callback blocked the event loop of the holder."""
 
 
+class HostName(NamedTuple):
+    """A host of a shared store, as its runs name it."""
+
+    key: int
+    label: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredHost:
+    """A host of a shared store, as its row says."""
+
+    key: int
+    identifier: str
+    label: str | None
+    since: Instant
+    """When it joined."""
+
+    lease: int
+    """In microseconds."""
+
+    edition: int
+    """The set of tasks that it declares."""
+
+    beat_at: Instant
+    """Its last beat, by the clock of the store; of a host that has left, the moment at which it did."""
+
+    gone: Literal["left", "buried"] | None
+
+    @property
+    def name(self) -> HostName:
+        """As its runs name it."""
+        return HostName(self.key, self.label)
+
+    def is_silent(self, at: Instant) -> bool:
+        """Whether it is on record, and its beat is so old that other hosts would have buried it (SPEC 9.5)."""
+        return self.gone is None and at - self.beat_at > self.lease + self.lease // 3
+
+    def is_living(self, at: Instant) -> bool:
+        """Whether it is neither gone nor silent."""
+        return self.gone is None and not self.is_silent(at)
+
+
+class Edition(NamedTuple):
+    """A distinct set of tasks that hosts of a shared store have declared."""
+
+    digest: str
+    since: Instant
+    """When it was first seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterRecord:
+    """The hosts and editions on record in a shared store."""
+
+    hosts: Sequence[StoredHost]
+    """By key; of those that are gone, the latest thousand."""
+
+    edition: int
+    """The edition in force."""
+
+    in_force_since: Instant
+    """When it was put in force, as far as the log still says; else when it was first seen."""
+
+    editions: Mapping[int, Edition]
+    """By number; the latest thousand."""
+
+    position: int
+    """The number of the latest entry of the log."""
+
+    oldest_transaction_at: Instant | None
+    """Since when the oldest transaction in the database has been open, of those that the role may see."""
+
+    def host(self, key: int) -> StoredHost | None:
+        """The host that has a key."""
+        return next((each for each in self.hosts if each.key == key), None)
+
+
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """A store as a whole, at one moment."""
 
     store: str
-    """The name of the store: the real path of a file."""
+    """The name of the store: the real path of a file, or a URL without its password."""
 
     at: Instant
+    """By the clock of the reader, or, of a shared store, by that of the database."""
+
     schema_version: int
     zone: str | None
     """The zone in which a scheduler last used the store."""
 
     holder: Holder
+    """Of a shared store: alive if a host of the edition in force lives, since the first of them joined, with the latest
+    beat as the last poll."""
+
     arrivals: Sequence[Instant]
-    """When each scheduler that the store still names took it over, earliest first."""
+    """When each scheduler that the store still names took it over, earliest first; hosts that joined others did not."""
+
+    cluster: ClusterRecord | None = None
+    """None: the store is embedded, and has no hosts."""
 
 
 class TaskPhase(Enum):
@@ -271,6 +399,26 @@ class Cohort:
     """Number of retrying tasks for which that instant lies before the bound that was asked about."""
 
 
+@dataclass(frozen=True, slots=True)
+class RunMarks:
+    """Runs as a picture of very many shows them: when and how, without names and texts; the latest first.
+
+    Columns instead of rows: twenty thousand objects would take longer to make than to draw.
+    """
+
+    started_at: Sequence[Instant]
+    ended_at: Sequence[Instant | None]
+    outcomes: Sequence[str]
+    lateness: Sequence[int | None]
+    """Microseconds from a due minute to the start; None of a retry, and of what repeats an interrupted run."""
+
+    hosts: Sequence[HostName | None] = ()
+    """The hosts that started them; empty in an embedded store."""
+
+    def __len__(self) -> int:
+        return len(self.started_at)
+
+
 class RunRecord(NamedTuple):
     """One run, as history has it, or one that is still under way."""
 
@@ -303,6 +451,9 @@ class RunRecord(NamedTuple):
     traceback: str | None = None
     """The end of the traceback, if the run has failed and tracebacks were asked for."""
 
+    host: HostName | None = None
+    """The host that started it; None in an embedded store."""
+
     @property
     def key(self) -> str | None:
         """The idempotency key, as `current_run()` had it inside the run."""
@@ -326,7 +477,7 @@ class Declaration(NamedTuple):
 class RunSelection:
     """Which runs are asked for; the default is all of them."""
 
-    task: str | None = None
+    task: str | None = None  #: of this task alone; None: of any
     since: Instant | None = None
     """Started at or after."""
 
@@ -416,7 +567,9 @@ class HistoryExtent:
     runs: int
     """Runs that are on record, those under way included."""
 
-    highest_run_id: int
+    runs_ever: int
+    """Runs that were ever started, as far as numbers in the store tell; more than `runs` if history dropped some."""
+
     oldest_end: Instant | None
     """The end of the run on record that started first, of those not under way; its start if it has no end."""
 
@@ -428,13 +581,18 @@ class StoredTrace:
     scheduler: str
     segments: int
     first_segment: int
-    events: int
+    events: int | None
+    """None: the store holds them in another form, and they are counted when they are written out."""
+
     first_seq: int
     seal: Literal["clean", "open"]
     """`clean`: a stop has completed, and no scheduler holds the store, so the trace has ended."""
 
     current: bool
     """False: a scheduler that kept no trace has used the store since."""
+
+    position: int = 0
+    """The number of the last event or, in a shared store, of the last entry of its log."""
 
 
 class View(Protocol):
@@ -444,66 +602,123 @@ class View(Protocol):
         """The store as a whole, at one moment."""
         ...
 
+    def size(self) -> int | None:
+        """Bytes that the store takes on its disk; None if that cannot be told."""
+        ...
+
     def count_tasks(self) -> int:
         """How many tasks are in force."""
         ...
 
     def marks(self) -> Mapping[str, Mark]:
-        """What withdrawn declarations have served, by name (SPEC 5.1)."""
+        """The marks of withdrawn declarations, by name (SPEC 5.1)."""
         ...
 
     def cohorts(self, bound: Instant) -> Iterator[Cohort]:
-        """All tasks in force, by cohort; `bound` is the instant to which `ended_before` and `ripe_before` refer."""
+        """All tasks in force, by cohort.
+
+        Parameters:
+            bound: the instant to which `ended_before` and `ripe_before` refer.
+        """
         ...
 
     def tasks(
         self, *, after: str | None = None, limit: int | None = None, phase: TaskPhase | None = None
     ) -> Iterator[KnownTask]:
-        """Tasks in force by name: the first `limit` that come after a name, in one phase or in any."""
+        """Tasks in force, by name.
+
+        Parameters:
+            after: only names after this one.
+            limit: how many at most.
+            phase: only tasks in this phase; None: in any.
+        """
         ...
 
     def page(self, which: TaskSelection, limit: int) -> Sequence[KnownTask]:
-        """Up to `limit` tasks in their order; reads no more of the store than that takes."""
+        """Tasks in their order; reads no more of the store than that takes.
+
+        Parameters:
+            which: the tasks that are asked for, and their order.
+            limit: how many at most.
+        """
         ...
 
     def tally(self) -> TaskCounts:
         """Numbers about all tasks in force."""
         ...
 
+    def declared(self) -> Hashable:
+        """A value that is another one after tasks were declared or withdrawn; cheap to ask for."""
+        ...
+
     def expressions(self, limit: int) -> Sequence[tuple[str, int]]:
-        """The texts of the expressions that most tasks have, with the number of these tasks, most first."""
+        """The texts of the expressions that most tasks have, with the number of these tasks, most first.
+
+        Parameters:
+            limit: how many expressions at most.
+        """
         ...
 
     def longest_owed(self, owed: Sequence[tuple[Cohort, Instant]], limit: int) -> Sequence[KnownTask]:
         """Tasks of some cohorts, those first that could have been started earliest, then by name.
 
-        With each cohort comes the instant since which it is owed. A task could be started once it is owed, or its retry
-        is ripe, and its last run has ended.
+        A task could be started once it is owed, or its retry is ripe, and its last run has ended.
+
+        Parameters:
+            owed: cohorts, each with the instant since which it is owed.
+            limit: how many tasks at most.
         """
         ...
 
     def task(self, name: str) -> KnownTask | None:
-        """The task in force that has this name."""
+        """The task in force that has a name.
+
+        Parameters:
+            name: the name.
+        """
         ...
 
     def declarations(self, name: str) -> Sequence[Declaration]:
-        """The declarations of a name that the store still has, earliest first."""
+        """The declarations of a name that the store still has, earliest first.
+
+        Parameters:
+            name: the name.
+        """
         ...
 
     def declaration(self, generation: int) -> Declaration | None:
-        """The declaration that has this number; None if the store no longer has it."""
+        """The declaration that has a number; None if the store no longer has it.
+
+        Parameters:
+            generation: the number.
+        """
         ...
 
     def names(self, *, prefix: str = "", after: str | None = None, limit: int) -> Sequence[str]:
-        """Names of tasks in force or in history that begin with a prefix, in order."""
+        """Names of tasks in force or in history, in order.
+
+        Parameters:
+            prefix: only names that begin with it.
+            after: only names after this one.
+            limit: how many at most.
+        """
         ...
 
     def names_before(self, name: str, *, limit: int) -> Sequence[str]:
-        """The last names before one, nearest first."""
+        """The last names before one, nearest first.
+
+        Parameters:
+            name: the name.
+            limit: how many at most.
+        """
         ...
 
     def has_name_like(self, pattern: str) -> bool:
-        """Whether a pattern, as in a shell, matches a name that `names` would hand out."""
+        """Whether a pattern matches a name that `names` would hand out.
+
+        Parameters:
+            pattern: as in a shell: `*`, `?`, `[abc]`.
+        """
         ...
 
     def count_names(self) -> int:
@@ -513,25 +728,54 @@ class View(Protocol):
     def runs(
         self, which: RunSelection, *, limit: int | None = None, oldest_first: bool = False, tracebacks: bool = False
     ) -> Iterator[RunRecord]:
-        """Runs, ended or under way, in the order of their starts, the latest first unless `oldest_first`.
+        """Runs, ended or under way, in the order of their starts.
 
-        With `tracebacks`, failed ones have theirs: up to 8 KiB each.
+        Parameters:
+            which: the runs that are asked for.
+            limit: how many at most.
+            oldest_first: False: the latest first.
+            tracebacks: whether failed ones have theirs: up to 8 KiB each.
+        """
+        ...
+
+    def run_marks(self, which: RunSelection, limit: int) -> RunMarks:
+        """Runs, ended or under way, the latest first; in a small part of the time that `runs` takes.
+
+        Parameters:
+            which: the runs that are asked for.
+            limit: how many at most.
         """
         ...
 
     def count_runs(self, which: RunSelection) -> int:
-        """How many runs there are."""
+        """How many runs there are.
+
+        Parameters:
+            which: the runs that are asked for.
+        """
         ...
 
     def runs_by_time(self, since: Instant, width: int) -> Mapping[tuple[int, str], int]:
-        """How many runs have started since an instant, by outcome and by the number of the interval of `width`."""
+        """How many runs have started since an instant, by the number of their interval and by outcome.
+
+        Parameters:
+            since: the begin of the first interval.
+            width: the length of each, in microseconds.
+        """
         ...
 
     def runs_by_task(self, which: RunSelection, *, limit: int, latest: int) -> tuple[int, Sequence[TaskRuns]]:
-        """How many tasks have such runs, and a summary of the runs of the first `limit` tasks, by their earliest start.
+        """How many tasks have such runs, and a summary of the runs of the first tasks, by their earliest start.
 
-        `latest` bounds the number of durations in each summary.
+        Parameters:
+            which: the runs that are asked for.
+            limit: how many tasks at most.
+            latest: how many durations each summary has at most.
         """
+        ...
+
+    def runs_by_host(self) -> Mapping[int, int]:
+        """How many runs of each host are under way, by its key; nothing in an embedded store."""
         ...
 
     def history_begins(self) -> Instant | None:
@@ -547,7 +791,11 @@ class View(Protocol):
         ...
 
     def last_sign_of_life(self, before: Instant) -> Instant | None:
-        """The latest start, end, declaration or arrival that is on record from before an instant."""
+        """The latest start, end, declaration or arrival that is on record from before an instant.
+
+        Parameters:
+            before: the instant.
+        """
         ...
 
     def trace(self) -> StoredTrace | None:
@@ -555,7 +803,14 @@ class View(Protocol):
         ...
 
     def trace_lines(self, stored: StoredTrace) -> Iterator[bytes]:
-        """The trace in its exchange format. Raises a `TraceError` if it is not what was written."""
+        """The trace in its exchange format, line by line.
+
+        Parameters:
+            stored: what `trace` has returned.
+
+        Raises:
+            TraceError: it is not what was written.
+        """
         ...
 
 
@@ -567,8 +822,17 @@ class Reader(Protocol):
         """Ask about one moment.
 
         If the store changes in a way that makes an answer void, the question is asked again. So it must have no lasting
-        effect of its own. Raises a `StoreError` if the store cannot be read, a `StoreUnusedError` if
-        there is none yet, and a `TaskTryDeserializeError` for a record that duly did not write.
+        effect of its own.
+
+        Parameters:
+            question: given the store at that moment; it returns what is wanted.
+
+        Returns:
+            What the question has returned.
+
+        Raises:
+            StoreError: the store cannot be read; a `StoreUnusedError` if there is none yet.
+            TaskTryDeserializeError: a record is not what duly writes.
         """
         ...
 

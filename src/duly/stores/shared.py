@@ -1,4 +1,4 @@
-"""What hosts ask of a shared store, and what it answers: five functions, and two that only read.
+"""The requests of hosts to a shared store, and its answers: five functions, and four that only read.
 
 A *shared* store belongs to any number of hosts at once; each host is one scheduler (SPEC 9.1, 9.2). All of them write
 one after the other, and each write adds one entry to the log. `SharedFunctions` is the port: the functions
@@ -7,23 +7,20 @@ of PostgreSQL stand behind one implementation, a pure object of `duly.testing` b
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import timedelta
 from enum import Enum
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, runtime_checkable
 
 from duly.core.moments import Delay, Instant
-from duly.core.news import Changes, Corrected, LogEntry, Position
+from duly.core.news import NOT_MOVED, Changes, Corrected, LogEntry, Moved, Note, Position, Statement
 from duly.core.record import EqualRows
 from duly.core.resolution import Mark
-from duly.stores.port import COMPLETE, Outcome
+from duly.stores.port import Outcome
+from duly.stores.shared_trace import TracePart, TraceStart
 
 NEWS_MAX: Final = 1_000
 """Entries of the log that one reading returns."""
-
-TraceLines = Sequence[tuple[int | None, str]]
-"""Lines for the trace, each with the run that it is about.
-
-A line of a start that was not granted, or of an end that was not recorded, is not kept."""
 
 
 class HostIdentity(NamedTuple):
@@ -35,7 +32,7 @@ class HostIdentity(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WriteAnswer:
-    """What became of a batch; `seq` is the fence of its starts."""
+    """The answer to a batch; `seq` is the fence of its starts."""
 
     seq: int
     refused: tuple[int, ...]
@@ -45,6 +42,12 @@ class WriteAnswer:
     """Runs whose end was not recorded."""
 
     corrected: Corrected | None
+    nonce: str = field(compare=False)  # drawn by the store
+
+    @property
+    def position(self) -> Position:
+        """That of the entry."""
+        return Position(self.seq, self.nonce)
 
 
 class LivingHost(NamedTuple):
@@ -83,7 +86,7 @@ class Act(Enum):
 
 
 class EditionVerdict(Enum):
-    """What became of a set of tasks that a host declares."""
+    """The verdict on a set of tasks that a host declares."""
 
     JOINED = "joined"
     """It is in force already."""
@@ -145,16 +148,20 @@ class EditionRequest:
     lease: int
     """In microseconds."""
 
+    said: Statement
+    moved: Moved = NOT_MOVED
     label: str | None = None
     history: int = 100_000
     traced: bool = False
+    """Whether a trace is kept while the set is in force."""
+
     correct: bool = False
     """Whether a record that was loaded lies too far ahead of the clock of the store (SPEC 2.5)."""
 
 
 @dataclass(frozen=True, slots=True)
 class EditionAnswer:
-    """What became of a declared set, and under which key its host is known; with `AGAIN` nothing else is said."""
+    """The verdict on a declared set, and the key of its host; with `AGAIN` nothing else is said."""
 
     verdict: EditionVerdict
     key: int | None = None
@@ -169,7 +176,7 @@ class EditionAnswer:
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """What was written since a position; `behind`: entries before these are gone, so the host must load anew."""
+    """The entries since a position; `behind`: entries before these are gone, so the host must load anew."""
 
     entries: tuple[LogEntry, ...]
     behind: bool = False
@@ -185,6 +192,9 @@ class HostRecord:
     since: Instant
     lease: int
     edition: int
+    declaration: int
+    """The number of the request with which it declared its set."""
+
     beat: int
     renewed_at: Instant
     seen: int
@@ -205,6 +215,9 @@ class SharedContent:
     alone_since: Instant | None
     """Since when no running host declares the set in force."""
 
+    interrupted: str | None
+    """The option of that name, which belongs to the set in force (SPEC 9.13); None: no set has been declared here."""
+
     zone: str | None
     history: int
     traced: bool
@@ -214,6 +227,8 @@ class SharedContent:
     """Declarations that wait for a run of an earlier one of their name, by generation, with that run."""
 
     marks: Mapping[str, Mark]
+    in_threads: frozenset[int]
+    """Generations whose callbacks run in threads, as the host said that last declared the set in force."""
 
 
 class SharedFunctions(Protocol):
@@ -222,9 +237,7 @@ class SharedFunctions(Protocol):
     Raises `HostGoneError` if the host is gone, `StoreRewoundError` if the store was set back, and other `StoreError`s.
     """
 
-    def write(
-        self, me: HostIdentity, number: int, seen: Position, changes: Changes, trace: TraceLines = ()
-    ) -> WriteAnswer:
+    def write(self, me: HostIdentity, number: int, seen: Position, changes: Changes) -> WriteAnswer:
         """Record ends, and grant or refuse starts, by what the host had seen when it decided (SPEC 9.9, 9.10)."""
         ...
 
@@ -232,7 +245,7 @@ class SharedFunctions(Protocol):
         """Renew the lease (SPEC 9.4). Repeated, it is another beat."""
         ...
 
-    def bury(self, me: HostIdentity, who: int, beat: int | None, trace: TraceLines = ()) -> int | None:
+    def bury(self, me: HostIdentity, who: int, beat: int | None) -> int | None:
         """Declare a host dead; None: it has beaten since `beat`, or is gone (SPEC 9.5).
 
         A host that buries itself, because its event loop is going away, names no beat.
@@ -243,27 +256,78 @@ class SharedFunctions(Protocol):
         """Send the new declarations of the next `replace`; what was sent before is forgotten."""
         ...
 
-    def replace(self, request: EditionRequest, trace: TraceLines = ()) -> EditionAnswer:
+    def replace(self, request: EditionRequest) -> EditionAnswer:
         """Join, or declare another set (SPEC 9.13 to 9.17)."""
         ...
 
-    def leave(self, me: HostIdentity, trace: TraceLines = ()) -> int | None:
-        """Leave after a stop (SPEC 9.19); None: it left long ago, and the log has forgotten its entry."""
+    def leave(self, me: HostIdentity, notes: Sequence[Note] = ()) -> int | None:
+        """Leave after a stop (SPEC 9.19), with the ends of open calls as notes.
+
+        None: it left long ago, and the log has forgotten its entry.
+        """
         ...
 
     def news(self, seen: Position, limit: int = NEWS_MAX) -> News:
-        """What was written after a position, in order."""
+        """The entries after a position, in order."""
         ...
 
     def load(self) -> SharedContent:
         """All that a host needs to begin."""
         ...
 
+    def trace_start(self) -> TraceStart | None:
+        """The newest base of the trace; None: no trace is kept."""
+        ...
+
+    def trace_after(self, seen: Position, generation: int, limit: int) -> TracePart | None:
+        """The entries of the trace after a position, and declarations above a generation.
+
+        None: what follows does not continue what was read, so the reader begins anew. The trace was cut there, or ended
+        and began again, or the store was set back.
+        """
+        ...
+
+    def close(self) -> None:
+        """Release the connection; the next call makes another."""
+        ...
+
+
+@runtime_checkable
+class SharedStore(Protocol):
+    """Where hosts of one scheduler meet; each host has two connections, one for its writes and one for its beats.
+
+    A host with a monitor has another one of those for writes, to read the trace.
+    """
+
+    name: str
+    """For people; it holds no password."""
+
+    lease: timedelta
+    """The lease of hosts on it."""
+
+    label: str | None
+    """A name for this host, for people."""
+
+    def connect(self) -> SharedFunctions:
+        """A connection for writes and for loading; nothing is sent yet."""
+        ...
+
+    def connect_for_beats(self) -> SharedFunctions:
+        """A connection for beats, whose requests have a limit of a sixth of the lease."""
+        ...
+
+    def install(self) -> None:
+        """Create what the functions need, or raise it to this version, if that is allowed (SPEC 9.22).
+
+        Raises:
+            StoreSchemaError: it is not allowed.
+            StoreError: the store cannot be reached.
+        """
+        ...
+
 
 def outcome_of(changes: Changes, answer: WriteAnswer) -> Outcome:
     """The answer to a batch as the engine takes it: starts by their run numbers."""
-    if not answer.refused:
-        return COMPLETE
     refused = set(answer.refused)
     runs = (
         run
@@ -271,7 +335,7 @@ def outcome_of(changes: Changes, answer: WriteAnswer) -> Outcome:
         for run, generation in enumerate(block.generations, block.first_run)
         if generation in refused
     )
-    return Outcome(frozenset(runs))
+    return Outcome(frozenset(runs) if refused else frozenset(), frozenset(answer.fenced), answer.seq)
 
 
 def set_digest(tasks: Iterable[tuple[str, str, Delay]], *, interrupted: str) -> str:

@@ -31,8 +31,9 @@ from duly.formal.calendar import zone_named
 from duly.formal.properties import BY_ID, PropertyKind
 from duly.scheduler import Scheduler, scheduler_of
 from duly.stores.port import Store
+from duly.stores.shared import SharedStore
 from duly.stores.sqlite import SqliteStore
-from duly.testing.sim_clock import SimulatedClock
+from duly.testing.sim_clock import SimulatedClock, SimulatedTicker
 from duly.testing.sim_threads import Dice, SeededPool, SeededWorker
 from duly.threads import Inline, Threads
 from duly.wiring import lifecycle_on
@@ -65,15 +66,24 @@ class SimulatedHost:
         await host.advance(days=1)
     ```
 
-    `at` and every `when` are ISO text or a `datetime`; naive ones are meant in `tz`, a zone name or a `tzinfo`. `store`
-    is a path that outlives the host; by default the disk is gone with it. `events` lists every event of every scheduler
-    on this host, except the two that each poll makes. Polls that find nothing due, and that nothing could notice (no
-    trace, no listener to polls), are left out, so a year passes in seconds; `idle_looks=False` leaves out every poll
-    that finds nothing due. `callbacks_only_sleep` is a promise that callbacks wait for nothing but `sleep()`: while all
-    of them sleep, the host is known to be quiet. `seed` chooses among the orders in which things can happen: which of
-    the sleepers that wake at one moment goes first, how soon a store's call or a blocking callback has its turn; 0 is
-    the plain order. The same seed gives the same history, to the byte. While `stop()` is awaited and nothing else moves
-    the clock, time passes until the callbacks that `sleep()` have ended.
+    `events` lists every event of every scheduler on this host, except the two that each poll makes. While `stop()` is
+    awaited and nothing else moves the clock, time passes until the callbacks that `sleep()` have ended.
+
+    Parameters:
+        at: what the clock shows at first: ISO text or a `datetime`; naive ones are meant in `tz`.
+        tz: the host's zone, by name or as a `tzinfo`.
+        store: a path that outlives the host, or a store; by default the disk is gone with the host.
+        idle_looks: whether a poll that finds nothing due takes place if a trace or a listener could notice it. A poll
+            that nothing could notice is always left out, so a year passes in seconds; False leaves out all of them.
+        callbacks_only_sleep: a promise that callbacks wait for nothing but `sleep()`: while all of them sleep, the host
+            is known to be quiet.
+        seed: chooses among the orders in which things can happen: which of the sleepers that wake at one moment goes
+            first, how soon a store's call or a blocking callback has its turn. 0 is the plain order. The same seed
+            gives the same history, to the byte.
+
+    Raises:
+        TypeError: `at` is neither text nor a `datetime`, or `tz` neither a name nor a `tzinfo`.
+        ValueError: `at` is not ISO 8601, there is no such zone, or `seed` is not a whole number from 0 on.
     """
 
     def __init__(
@@ -103,6 +113,10 @@ class SimulatedHost:
             new_pool=lambda size: Inline(size) if self._dice is None else SeededPool(size, self._dice),
             default_threads=_THREADS,
             new_worker=self._new_worker,
+            new_ticker=lambda: SimulatedTicker(self._clock),
+            boottime=self._clock.boottime,
+            wall=self._clock.now,
+            chance=lambda: 0.5 if self._dice is None else self._dice.below(1_000) / 1_000,
             watches_the_loop=False,
             until_stopped=self._until_stopped,
             audit=self._audit,
@@ -141,13 +155,27 @@ class SimulatedHost:
         return as_datetime(self._clock.wall, self._zone)
 
     def starts(self, task: str) -> list[datetime]:
-        """The moments at which a task was started on this host, in the host's zone; crashed schedulers included."""
+        """The moments at which a task was started on this host, in the host's zone; crashed schedulers included.
+
+        Parameters:
+            task: the name of the task.
+        """
         return [
             event.actual_time for event in self.events if isinstance(event, TaskRunStarted) and event.task_name == task
         ]
 
-    def scheduler(self, store: str | Path | Store | None = None, **options: Any) -> Scheduler:
-        """A `Scheduler` on this host's clock and disk, with `Scheduler`'s own options but `clock`."""
+    def scheduler(self, store: str | Path | Store | SharedStore | None = None, **options: Any) -> Scheduler:
+        """A `Scheduler` on this host's clock and disk.
+
+        Parameters:
+            store: a path or a store of its own; the host's disk by default.
+            **options: `Scheduler`'s own options, but for `clock`. `monitor` is on unless it is given, so a violated
+                property fails the test.
+
+        Raises:
+            RuntimeError: the host is not entered with `async with`.
+            TypeError: `clock` was given, or `on_event` cannot be called.
+        """
         if not self._inside:
             raise RuntimeError("use the host as an async context manager: `async with SimulatedHost(...) as host:`")
         if "clock" in options:
@@ -174,9 +202,7 @@ class SimulatedHost:
         return scheduler_of(lifecycle)
 
     def _new_worker(self) -> Threads:
-        if self._dice is None:
-            return Inline()
-        return SeededWorker(self._dice, alive=self._clock.now)
+        return worker_of(self._dice, self._clock)
 
     def _store_place(self) -> str | Path | Store:
         if self._given_store is not None:
@@ -187,28 +213,65 @@ class SimulatedHost:
     # --- what happens ------------------------------------------------------------------------------------------------
 
     async def advance(self, **duration: float) -> None:
-        """Let time pass, with `timedelta`'s keywords; everything due runs, and settles, at its own instant.
+        """Let time pass; everything due runs, and settles, at its own instant. Nothing given lets the host settle.
 
-        `advance()` of nothing lets the host settle.
+        Parameters:
+            **duration: as `timedelta` takes it, such as `minutes=5`.
+
+        Raises:
+            TypeError: a keyword that `timedelta` does not have.
+            ValueError: a negative duration.
+            RuntimeError: time is passing already, the host is not entered, or something runs without ever waiting.
+            AssertionError: the scheduler has violated a property.
         """
-        await self._let_pass(_microseconds("advance", duration))
+        await self._let_pass(microseconds_of("advance", duration))
 
     async def advance_to(self, when: str | datetime) -> None:
-        """Let time pass until the wall clock shows `when`."""
+        """Let time pass until the wall clock shows a moment.
+
+        Parameters:
+            when: the moment: ISO text or a `datetime`; naive ones are meant in the host's zone.
+
+        Raises:
+            TypeError: `when` is neither text nor a `datetime`.
+            ValueError: `when` is not ISO 8601, or before now.
+            RuntimeError: time is passing already, the host is not entered, or something runs without ever waiting.
+            AssertionError: the scheduler has violated a property.
+        """
         microseconds = instant_of(self._moment(when)) - self._clock.wall
         if microseconds < 0:
             raise ValueError(f"{when} is before {self.now}: time only passes forward; set_clock() sets the clock back")
         await self._let_pass(microseconds)
 
     async def jump(self, **duration: float) -> None:
-        """One leap of wall clock and passing time, as after a suspend or a freeze; then settle."""
-        microseconds = _microseconds("jump", duration)
+        """Let wall clock and passing time leap at once, as after a suspend or a freeze; then settle.
+
+        Parameters:
+            **duration: as `timedelta` takes it, such as `hours=8`.
+
+        Raises:
+            TypeError: a keyword that `timedelta` does not have.
+            ValueError: a negative duration.
+            RuntimeError: the host is not entered, or something runs without ever waiting.
+            AssertionError: the scheduler has violated a property.
+        """
+        microseconds = microseconds_of("jump", duration)
         await self._settle()
         self._clock.pass_by(microseconds)
         await self._settle()
 
     async def set_clock(self, when: str | datetime) -> None:
-        """Set the wall clock, forward or back; no time passes, so a scheduler notices at its next poll."""
+        """Set the wall clock, forward or back; no time passes, so a scheduler notices at its next poll.
+
+        Parameters:
+            when: what it shows then: ISO text or a `datetime`; naive ones are meant in the host's zone.
+
+        Raises:
+            TypeError: `when` is neither text nor a `datetime`.
+            ValueError: `when` is not ISO 8601.
+            RuntimeError: the host is not entered, or something runs without ever waiting.
+            AssertionError: the scheduler has violated a property.
+        """
         self._require_inside()
         moment = instant_of(self._moment(when))
         self._clock.restore_polls()
@@ -219,7 +282,15 @@ class SimulatedHost:
         await self._settle()
 
     async def sleep(self, seconds: float) -> None:
-        """For callbacks: work that takes this long, in passing time."""
+        """For callbacks: work that takes some time.
+
+        Parameters:
+            seconds: how long, in passing time.
+
+        Raises:
+            ValueError: a negative number.
+            RuntimeError: the host is not entered.
+        """
         self._require_inside()
         if not seconds >= 0:
             raise ValueError(f"sleep takes a number of seconds that is not negative, got {seconds!r}")
@@ -312,7 +383,7 @@ class SimulatedHost:
             return self._complain()
         idle = 0
         for _ in range(_ROUNDS_MAX):
-            if not self._clock.waking and all(map(_is_quiet, self._lifecycles)) and not self._any_run_awake():
+            if not self._clock.waking and self._is_settled():
                 return self._complain()
             before = self._clock.signs_of_life
             await breathe()
@@ -320,6 +391,10 @@ class SimulatedHost:
             if idle >= _IDLE_ROUNDS:
                 return self._complain()
         raise RuntimeError("the host does not settle: something keeps running without waiting for time to pass")
+
+    def _is_settled(self) -> bool:
+        """Whether nothing of any scheduler, and no run, is ready."""
+        return all(map(_is_quiet, self._lifecycles)) and not self._any_run_awake()
 
     def _any_run_awake(self) -> bool:
         """Whether a run may have something to do now; a run that goes on may, unless it is known to sleep."""
@@ -416,7 +491,12 @@ def _is_quiet(lifecycle: Lifecycle) -> bool:
     return engine.loop.parked and not engine.gate.wake.is_set() and not engine.journal.busy
 
 
-def _microseconds(verb: str, duration: dict[str, float]) -> int:
+def worker_of(dice: Dice | None, clock: SimulatedClock) -> Threads:
+    """The simulated thread of a store."""
+    return Inline() if dice is None else SeededWorker(dice, alive=clock.now)
+
+
+def microseconds_of(verb: str, duration: dict[str, float]) -> int:
     try:
         microseconds = timedelta(**duration) // timedelta(microseconds=1)
     except TypeError as cause:

@@ -4,8 +4,7 @@ It reads no clock and draws no chance: both are given to it. It is what the func
 call by call, and what simulated hosts share.
 """
 
-import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from operator import attrgetter
 from typing import Any, Final
@@ -20,11 +19,14 @@ from duly.core.news import (
     Joined,
     Left,
     LogEntry,
+    Moved,
+    Note,
     Position,
     Replaced,
     Started,
     Written,
     host_of,
+    within,
 )
 from duly.core.record import FIELDS, EqualRows
 from duly.core.resolution import Mark, counts
@@ -44,9 +46,20 @@ from duly.stores.shared import (
     LivingHost,
     News,
     SharedContent,
-    TraceLines,
     WriteAnswer,
     arrivals_digest,
+)
+from duly.stores.shared_trace import (
+    Base,
+    BaseHost,
+    BaseMark,
+    BaseStray,
+    BaseTask,
+    LoggedTrace,
+    NamedDeclaration,
+    TracePart,
+    TraceStart,
+    lines_of,
 )
 
 ENTRIES_KEPT: Final = 100_000
@@ -56,6 +69,12 @@ ENTRIES_KEPT_FOR: Final = 3_600_000_000
 PRUNED_EVERY: Final = 100
 PRUNED_MAX: Final = 5_000
 """Every hundredth write removes old entries of the log, and not more than these at once."""
+
+SWEPT_EVERY: Final = 2_000
+"""Every two-thousandth also removes those that had to stay when their turn came."""
+
+SEGMENT_EVENTS_MIN: Final = 250_000
+"""A part of the trace that has as many events is followed by the next, and the one before it is forgotten."""
 
 ARRIVALS_KEPT_FOR: Final = 3_600_000_000
 """Microseconds after which declarations that were sent and never put in force are forgotten."""
@@ -73,9 +92,12 @@ class HostRow:
     since: Instant
     lease: int
     edition: int
+    declaration: int
     beat: int
     renewed_at: Instant
     seen: int
+    max_concurrency: int | None
+    threads: int | None
     gone: str | None = None
 
 
@@ -89,11 +111,12 @@ class DeclarationRow:
     delay_ms: Delay
     known_since: Instant
     retired_at: Instant | None = None
+    thread: bool = False
 
 
 @dataclass(slots=True)
 class StateRow:
-    """What changes of a declaration in force."""
+    """The state of a declaration in force."""
 
     generation: int
     served_through: Minute
@@ -146,13 +169,13 @@ class RunRow:
 
 
 @dataclass(slots=True)
-class TracePart:
-    """The lines of one transaction, and the hash of the trace up to them."""
+class BaseRow:
+    """The content of the store before an entry of the log, with which a trace or a part of one begins."""
 
-    first: int
-    count: int
-    lines: str
-    hash: bytes
+    base: Base
+    generation: int
+    events: int = 0
+    counted: int = 0
 
 
 class SharedMemory:
@@ -162,13 +185,15 @@ class SharedMemory:
         self._clock = clock
         self._new_nonce = new_nonce
         self.name = "shared memory"
-        self.generation = 0
-        self.edition = 0
+        self.generation: int = 0
+        self.edition: int = 0
         self.edition_alone_since: Instant | None = None
+        self.interrupted: str | None = None
         self.zone: str | None = None
-        self.pruned = 0
-        self.history = 100_000
-        self.traced = False
+        self.pruned: int = 0
+        self.history: int = 100_000
+        self.traced: bool = False
+        self.trace_last: int | None = None
         self.editions: dict[int, tuple[str, Instant]] = {}
         self.hosts: dict[int, HostRow] = {}
         self.tasks: dict[int, DeclarationRow] = {}
@@ -177,7 +202,7 @@ class SharedMemory:
         self.marks: dict[str, Mark] = {}
         self.runs: list[RunRow] = []
         self.log: dict[int, LogEntry] = {}
-        self.trace: list[TracePart] = []
+        self.bases: list[BaseRow] = []
         self.arriving: dict[str, tuple[Instant, tuple[Arrival, ...]]] = {}
 
     def __repr__(self) -> str:
@@ -185,31 +210,30 @@ class SharedMemory:
 
     # --- what hosts ask ----------------------------------------------------------------------------------------------
 
-    def write(
-        self, me: HostIdentity, number: int, seen: Position, changes: Changes, trace: TraceLines = ()
-    ) -> WriteAnswer:
+    def write(self, me: HostIdentity, number: int, seen: Position, changes: Changes) -> WriteAnswer:
         """Record ends, and grant or refuse starts, by what the host had seen when it decided (SPEC 9.9, 9.10)."""
         self._check_host(me)
         self._check_position(seen)
         if (known := self._entry_of(me.key, number)) is not None:
             return _answer_to_write(known)
-        now, seq = self._clock(), self.last_seq() + 1
+        now, seq = self._clock(), self._next_seq()
         fenced = [run for block in changes.ends for run in self._end(block, me.key, seq)]
         refused: list[int] = []
-        dropped = set(fenced)
         for block in changes.starts:
             for run, generation in enumerate(block.generations, block.first_run):
                 if block.at > now or not self._start(block, generation, run, me.key, seq, seen.seq):
                     refused.append(generation)
-                    dropped.add(run)
         corrected = self._correct(me.key, seq, now) if changes.correct else None
         if changes.ends:
             self._trim_history()
-        content = Written(changes.ends, changes.starts, corrected, tuple(refused), tuple(fenced))
-        entry = self._append(me.key, number, now, content)
-        self._keep_trace(trace, dropped)
+        running = changes.running if changes.starts else 0
+        content = Written(
+            changes.ends, changes.starts, corrected, tuple(refused), tuple(fenced), changes.notes, running
+        )
+        entry = self._append(seq, me.key, number, now, content)
         if seq % PRUNED_EVERY == 0:
-            self.prune(ENTRIES_KEPT, ENTRIES_KEPT_FOR, PRUNED_MAX)
+            self.rotate_trace(SEGMENT_EVENTS_MIN)
+            self.prune(ENTRIES_KEPT, ENTRIES_KEPT_FOR, PRUNED_MAX, sweeps=seq % SWEPT_EVERY == 0)
         return _answer_to_write(entry)
 
     def beat(self, me: HostIdentity, seen: Position) -> BeatAnswer:
@@ -222,14 +246,14 @@ class SharedMemory:
         living = tuple(LivingHost(each.key, each.beat, each.edition, each.lease) for each in self.living())
         return BeatAnswer(now, self.last_seq(), living)
 
-    def bury(self, me: HostIdentity, who: int, beat: int | None, trace: TraceLines = ()) -> int | None:
+    def bury(self, me: HostIdentity, who: int, beat: int | None) -> int | None:
         """Declare a host dead, unless it has beaten since (SPEC 9.5); a host that buries itself names no beat."""
         self._check_host(me)
         dead = self.hosts.get(who)
         if dead is None or dead.gone is not None or (dead.beat != beat and who != me.key):
             return None
         dead.gone = "b"
-        return self._go(me.key, who, Buried(who), trace)
+        return self._go(me.key, who, Buried(who))
 
     def arrive(self, identifier: str, arrivals: Sequence[Arrival]) -> None:
         """Send the new declarations of the next `replace`; what was sent before is forgotten."""
@@ -237,7 +261,7 @@ class SharedMemory:
         if arrivals:
             self.arriving[identifier] = self._clock(), tuple(arrivals)
 
-    def replace(self, request: EditionRequest, trace: TraceLines = ()) -> EditionAnswer:
+    def replace(self, request: EditionRequest) -> EditionAnswer:
         """Join, or declare another set (SPEC 9.13 to 9.17)."""
         host = self._host_that_declares(request)
         self._check_position(request.seen)
@@ -254,39 +278,46 @@ class SharedMemory:
         if takes and (len(arrivals), arrivals_digest(arrivals)) != (request.arrivals, request.arrivals_digest):
             return EditionAnswer(EditionVerdict.AGAIN)
 
-        seq = self.last_seq() + 1
+        seq = self._next_seq()
         self.editions.setdefault(edition, (request.digest, now))
+        joining = host is None
         if host is None:
             host = self._join(request, now)
-        host.edition = edition
+        host.edition, host.declaration = edition, request.number
+        label = host.label if joining else None
         corrected = self._correct(host.key, seq, now) if request.correct else None
+        if takes or (edition == self.edition and not others):
+            self._adopt_options(request, seq, now, host.key if joining else None)
         content: Content
         if takes:
-            content = self._put_in_force(request, edition, host.key, arrivals, now, seq, corrected)
+            content = self._put_in_force(request, edition, host.key, arrivals, now, seq, corrected, label)
+            self._move(request.moved)
         else:
-            content = Joined(edition, edition != self.edition, corrected)
+            outdated = edition != self.edition
+            moved = Moved() if outdated else request.moved
+            content = Joined(edition, outdated, request.zone, corrected, request.said, moved, label)
+            self._move(moved)
             self.zone = request.zone
             if edition == self.edition:
                 self.edition_alone_since = None
         self.arriving.pop(request.identifier, None)
         self.arriving = {who: sent for who, sent in self.arriving.items() if sent[0] >= now - ARRIVALS_KEPT_FOR}
-        entry = self._append(host.key, request.number, now, content)
-        self._keep_trace(trace, ())
+        entry = self._append(seq, host.key, request.number, now, content)
         return _answer_to_replace(entry)
 
-    def leave(self, me: HostIdentity, trace: TraceLines = ()) -> int | None:
+    def leave(self, me: HostIdentity, notes: Sequence[Note] = ()) -> int | None:
         """Leave after a stop (SPEC 9.19)."""
         host = self.hosts.get(me.key)
         if host is not None and host.identifier == me.identifier and host.gone == "l":
-            left = (seq for seq, each in self.log.items() if each.host == me.key and each.content == Left())
+            left = (seq for seq, each in self.log.items() if each.host == me.key and isinstance(each.content, Left))
             return max(left, default=None)
         self._check_host(me)
         host = self.hosts[me.key]
         host.gone, host.renewed_at = "l", self._clock()
-        return self._go(me.key, me.key, Left(), trace)
+        return self._go(me.key, me.key, Left(tuple(notes)))
 
     def news(self, seen: Position, limit: int = NEWS_MAX) -> News:
-        """What was written after a position, in order."""
+        """The entries after a position, in order."""
         if seen.seq < self.pruned:
             return News((), behind=True)
         self._check_position(seen)
@@ -302,17 +333,53 @@ class SharedMemory:
             in_force=InForce(self.edition, self.generation),
             digest=self.editions[self.edition][0] if self.edition else None,
             alone_since=self.edition_alone_since,
+            interrupted=self.interrupted,
             zone=self.zone,
             history=self.history,
             traced=self.traced,
             hosts=tuple(
-                HostRecord(**{**asdict(each), "gone": {None: None, "l": "left", "b": "buried"}[each.gone]})
+                HostRecord(**{name: getattr(each, name) for name in _HOST_FIELDS} | {"gone": _GONE[each.gone]})
                 for each in self.hosts.values()
             ),
             records=[EqualRows.single(self._record(generation)) for generation in sorted(self.states)],
             blocked={each.generation: each.blocked_by for each in self.states.values() if each.blocked_by is not None},
             marks=dict(self.marks),
+            in_threads=frozenset(
+                each.generation for each in self.tasks.values() if each.thread and each.retired_at is None
+            ),
         )
+
+    def trace_start(self) -> TraceStart | None:
+        """The newest base of the trace; None: no trace is kept."""
+        return TraceStart(self.bases[-1].base, self.bases[-1].generation) if self.traced and self.bases else None
+
+    def trace_after(self, seen: Position, generation: int, limit: int) -> TracePart | None:
+        """The entries of the trace after a position; None: they do not continue what was read."""
+        firsts = [each.base.first for each in self.bases]
+        if seen.nonce is None:
+            continues = seen.seq + 1 in firsts
+        else:
+            known = self.log.get(seen.seq)
+            continues = known is not None and known.nonce == seen.nonce and seen.seq + 1 >= min(firsts, default=0)
+        if not continues or not firsts:
+            return None
+        last = self.trace_last
+        later = sorted(seq for seq in self.log if seq > seen.seq and (last is None or seq <= last))
+        entries = tuple(self.log[seq] for seq in later[:limit])
+        declaring = {entry.host for entry in entries if isinstance(entry.content, Joined | Replaced)}
+        return TracePart(
+            entries=entries,
+            identifiers={key: self.hosts[key].identifier for key in sorted(declaring & self.hosts.keys())},
+            declarations={
+                number: NamedDeclaration(task.name, task.cron, task.delay_ms)
+                for number, task in sorted(self.tasks.items())
+                if number > generation
+            },
+            segment=self.bases[-1].base.segment,
+        )
+
+    def close(self) -> None:
+        """There is no connection."""
 
     # --- looking -----------------------------------------------------------------------------------------------------
 
@@ -324,15 +391,20 @@ class SharedMemory:
         """The number of the last entry of the log."""
         return max(self.log, default=0)
 
+    def _next_seq(self) -> int:
+        """The number of the next entry: above all that was ever used, although somebody may have emptied the log."""
+        if self.log:
+            return self.last_seq() + 1
+        return max([self.pruned, *(state.changed for state in self.states.values())]) + 1
+
     def tables(self) -> dict[str, list[dict[str, Any]]]:
         """All that the store holds, as rows by table, in the order of their keys."""
 
         def rows(some: Iterable[Any], key: str) -> list[dict[str, Any]]:
             return [asdict(each) for each in sorted(some, key=attrgetter(key))]
 
-        names = ("generation", "edition", "edition_alone_since", "zone", "pruned", "history", "traced")
         return {
-            "cluster": [{name: getattr(self, name) for name in names}],
+            "cluster": [{name: getattr(self, name) for name in _OF_THE_CLUSTER}],
             "editions": [
                 {"edition": edition, "digest": digest, "since": since}
                 for edition, (digest, since) in sorted(self.editions.items())
@@ -347,7 +419,7 @@ class SharedMemory:
                 {field.name: getattr(self.log[seq], field.name) for field in fields(LogEntry)}
                 for seq in sorted(self.log)
             ],
-            "trace": rows(self.trace, "first"),
+            **self._base_tables(),
             "arriving": [
                 {"host": who, "at": at, "place": place, "name": name, "cron": cron, "delay_ms": delay}
                 for who, (at, arrivals) in sorted(self.arriving.items())
@@ -355,8 +427,76 @@ class SharedMemory:
             ],
         }
 
-    def prune(self, entries_kept: int, kept_for: int, rows_max: int) -> int:
-        """Remove entries that every running host has read, and in any case old ones beyond `entries_kept`."""
+    def _base_tables(self) -> dict[str, list[dict[str, Any]]]:
+        def parts(name: str) -> list[dict[str, Any]]:
+            return [
+                {"segment": each.base.segment, **part._asdict()}
+                for each in self.bases
+                for part in sorted(getattr(each.base, name))
+            ]
+
+        bases = [
+            {
+                **{name: getattr(each.base, name) for name in ("segment", "first", "at", "edition")},
+                **{name: getattr(each.base, name) for name in ("interrupted", "zone")},
+                "generation": each.generation,
+                "tasks": len(each.base.tasks),
+                "events": each.events,
+                "counted": each.counted,
+            }
+            for each in self.bases
+        ]
+        of_parts = {f"base_{name}": parts(name) for name in ("tasks", "hosts", "strays", "marks")}
+        return {"bases": bases, **of_parts}
+
+    def trace(self) -> LoggedTrace | None:
+        """The trace that the log stands for; None if the store holds none."""
+        if not self.bases:
+            return None
+        base = self.bases[0].base
+        last = self.trace_last
+        entries = sorted(seq for seq in self.log if seq >= base.first and (last is None or seq <= last))
+        end = max(self.last_seq(), *(each.seen for each in self.hosts.values())) if last is None else last
+        is_over = bool(entries) and isinstance(self.log[entries[-1]].content, Left)
+        return LoggedTrace(
+            scheduler=self.hosts[min(self.hosts)].identifier,
+            base=base,
+            identifiers={key: host.identifier for key, host in self.hosts.items()},
+            declarations={
+                each.generation: NamedDeclaration(each.name, each.cron, each.delay_ms)
+                for each in self.tasks.values()
+                if each.generation > self.bases[0].generation
+            },
+            entries=(self.log[seq] for seq in entries),
+            last=end,
+            clean=is_over and last is None and not self.living(),
+        )
+
+    def trace_lines(self) -> Iterator[bytes]:
+        """The trace in its exchange format, as `duly trace export` writes that of PostgreSQL; nothing if there is none.
+
+        Raises a TraceError if an entry is missing.
+        """
+        found = self.trace()
+        if found is not None:
+            yield from lines_of(found)
+
+    def rotate_trace(self, events_min: int) -> None:
+        """Begin the next part of the trace if the last one is full, and forget the one before it."""
+        if not self.traced:
+            return
+        row, last = self.bases[-1], self.last_seq()
+        row.events += sum(_events(self.log[seq].content) for seq in self.log if row.counted < seq <= last)
+        row.counted = last
+        if row.events >= events_min and row.events >= 4 * len(row.base.tasks):
+            del self.bases[:-1]
+            self._begin_trace(last + 1, self._clock(), None)
+
+    def prune(self, entries_kept: int, kept_for: int, rows_max: int, *, sweeps: bool = True) -> int:
+        """Remove entries that every running host has read, and in any case old ones beyond `entries_kept`.
+
+        A call that does not sweep looks at none that an earlier call has passed.
+        """
         last = self.last_seq()
         if not last:
             return self.pruned
@@ -372,7 +512,14 @@ class SharedMemory:
                 for host in self.living()
                 if any(entry.host == host.key for entry in self.log.values())
             }
-            self.log = {seq: entry for seq, entry in self.log.items() if seq > bound or seq in answers}
+            first = self.bases[0].base.first if self.bases else last + 1
+            final = last if self.trace_last is None else self.trace_last
+            after = 0 if sweeps else self.pruned
+            gone = sorted(
+                seq for seq in self.log if after < seq <= bound and seq not in answers and (seq < first or seq > final)
+            )
+            for seq in gone[:rows_max]:
+                del self.log[seq]
             self.pruned = bound
         return self.pruned
 
@@ -519,21 +666,37 @@ class SharedMemory:
         return self.hosts[key]
 
     def _join(self, request: EditionRequest, now: Instant) -> HostRow:
-        key = max(self.hosts, default=0) + 1
+        # Above every key that was ever used, although somebody may have emptied a table by hand: runs bear it.
+        in_log = [entry.host for entry in self.log.values()]
+        in_runs = [host_of(state.run) for state in self.states.values() if state.run is not None]
+        key = max([*self.hosts, *(in_log or in_runs)], default=0) + 1
         host = self.hosts[key] = HostRow(
-            key, request.identifier, request.label, now, request.lease, 0, 0, now, request.seen.seq
+            key,
+            request.identifier,
+            request.label,
+            now,
+            request.lease,
+            0,
+            request.number,
+            0,
+            now,
+            request.seen.seq,
+            request.said.max_concurrency,
+            request.said.threads,
         )
         named = {each.generation for each in self.runs} | {each.generation for each in self.strays.values()}
         self.tasks = {
             generation: task
             for generation, task in self.tasks.items()
-            if task.retired_at is None or generation in named
+            if task.retired_at is None
+            or generation in named
+            or generation > min((each.generation for each in self.bases), default=generation)
         }
         return host
 
-    def _go(self, me: int, who: int, content: Content, trace: TraceLines) -> int:
+    def _go(self, me: int, who: int, content: Content) -> int:
         """A host is gone: its runs become history, and nothing waits for its strays."""
-        seq, now = self.last_seq() + 1, self._clock()
+        seq, now = self._next_seq(), self._clock()
         for _, state in sorted(self.states.items()) if self.history else ():
             if state.run is not None and host_of(state.run) == who:
                 assert state.run_cause is not None and state.run_scheduled is not None
@@ -562,8 +725,7 @@ class SharedMemory:
         of_edition = [each for each in self.hosts.values() if each.edition == self.edition]
         if self.edition and self.edition_alone_since is None and all(each.gone is not None for each in of_edition):
             self.edition_alone_since = max((each.renewed_at for each in of_edition), default=None)
-        self._append(me, -seq, now, content)
-        self._keep_trace(trace, ())
+        self._append(seq, me, -seq, now, content)
         return seq
 
     # --- editions ----------------------------------------------------------------------------------------------------
@@ -586,6 +748,18 @@ class SharedMemory:
         edition = max(same) if same and request.act is not Act.REDECLARE else max(self.editions, default=0) + 1
         return edition, not foreign and all(edition > each.edition for each in others)
 
+    def _adopt_options(self, request: EditionRequest, seq: int, now: Instant, joining: int | None) -> None:
+        """`history` and `trace` are those of the host that puts the set in force, or finds no other host there."""
+        if request.traced and not self.traced:
+            self._begin_trace(seq, now, joining)
+            del self.bases[:-1]
+        if request.traced:
+            self.trace_last = None
+        elif self.traced:
+            self.trace_last = seq - 1
+        self.history, self.traced = request.history, request.traced
+        self._trim_history()
+
     def _put_in_force(
         self,
         request: EditionRequest,
@@ -595,6 +769,7 @@ class SharedMemory:
         now: Instant,
         seq: int,
         corrected: Corrected | None,
+        label: str | None,
     ) -> Replaced:
         reinstated = request.act is Act.REINSTATE
         # The wait before a reinstatement loses nothing (SPEC 9.17).
@@ -622,8 +797,13 @@ class SharedMemory:
                 stray.successor = generation
                 blocked.append((generation, stray.run))
         self.generation += len(arrivals)
-        self.edition, self.edition_alone_since = edition, None
-        self.zone, self.history, self.traced = request.zone, request.history, request.traced
+        if self.interrupted is not None and self.interrupted != request.said.interrupted:
+            # What was decided about these runs by the other option is not granted any more.
+            for state in self.states.values():
+                if state.run is not None and not self._is_living(host_of(state.run)):
+                    state.changed = seq
+        self.edition, self.edition_alone_since, self.interrupted = edition, None, request.said.interrupted
+        self.zone = request.zone
         return Replaced(
             edition,
             known_since,
@@ -634,7 +814,19 @@ class SharedMemory:
             reinstated,
             request.zone,
             corrected,
+            request.said,
+            request.moved,
+            self._renumber(edition),
+            label,
         )
+
+    def _renumber(self, edition: int) -> tuple[int, ...]:
+        """A set that comes back has another number, for every host that declares it (SPEC 9.15)."""
+        digest = self.editions[edition][0]
+        alike = [each for each in self.living() if each.edition != edition and self.editions[each.edition][0] == digest]
+        for host in alike:
+            host.edition = edition
+        return tuple(host.key for host in alike)
 
     def _withdraw(self, generation: int, now: Instant) -> None:
         state = self.states.pop(generation, None)
@@ -661,19 +853,52 @@ class SharedMemory:
         """The entry that answers a repetition."""
         return next((each for each in self.log.values() if each.host == host and each.number == number), None)
 
-    def _append(self, host: int, number: int, at: Instant, content: Content) -> LogEntry:
-        seq = self.last_seq() + 1
+    def _append(self, seq: int, host: int, number: int, at: Instant, content: Content) -> LogEntry:
         entry = self.log[seq] = LogEntry(seq, host, number, self._new_nonce(), at, content)
         return entry
 
-    def _keep_trace(self, trace: TraceLines, dropped: Iterable[int]) -> None:
-        lost = set(dropped)
-        kept = [line for run, line in trace if run not in lost]
-        if kept:
-            last = self.trace[-1] if self.trace else TracePart(1, 0, "", b"")
-            lines = "\n".join(kept)
-            digest = hashlib.sha256(last.hash + lines.encode()).digest()
-            self.trace.append(TracePart(last.first + last.count, len(kept), lines, digest))
+    def _move(self, moved: Moved) -> None:
+        for spans, thread in ((moved.to_threads, True), (moved.to_loop, False)):
+            for generation in within(spans):
+                if generation in self.states:
+                    self.tasks[generation].thread = thread
+
+    def _begin_trace(self, first: int, now: Instant, joining: int | None) -> None:
+        """Begin a trace, or a part of one; `joining` is a host whose own entry is still to come."""
+        base = Base(
+            segment=max((each.base.segment for each in self.bases), default=0) + 1,
+            first=first,
+            at=now,
+            edition=self.edition,
+            interrupted=self.interrupted,
+            zone=self.zone,
+            tasks=[self._base_task(generation) for generation in sorted(self.states)],
+            hosts=[
+                BaseHost(each.key, each.edition, each.max_concurrency, each.threads)
+                for each in self.living()
+                if each.key != joining
+            ],
+            strays=[BaseStray(each.name, each.run, each.generation) for _, each in sorted(self.strays.items())],
+            marks=[BaseMark(name, mark.served_through) for name, mark in sorted(self.marks.items())],
+        )
+        self.bases.append(BaseRow(base, self.generation, counted=first - 1))
+
+    def _base_task(self, generation: int) -> BaseTask:
+        task, state = self.tasks[generation], self.states[generation]
+        return BaseTask(
+            generation,
+            task.name,
+            task.cron,
+            task.delay_ms,
+            task.thread,
+            state.served_through,
+            state.last_attempt_at,
+            state.last_success_at,
+            state.last_failure_at,
+            state.pending_retry_until,
+            state.interruptions,
+            state.run,
+        )
 
     def _record(self, generation: int) -> tuple[Any, ...]:
         found: Mapping[str, Any] = {**asdict(self.states[generation]), **asdict(self.tasks[generation])}
@@ -693,6 +918,26 @@ def _settle(state: StateRow, block: Ended) -> None:
         state.first_started_at, state.first_scheduled, state.attempt = of.first_started_at, of.scheduled, of.attempt
 
 
+_OF_THE_CLUSTER: Final = (
+    *("generation", "edition", "edition_alone_since", "interrupted", "zone"),
+    *("pruned", "history", "traced", "trace_last"),
+)
+_GONE: Final = {None: None, "l": "left", "b": "buried"}
+_HOST_FIELDS: Final = [each.name for each in fields(HostRecord) if each.name != "gone"]
+
+
+def _events(content: Content) -> int:
+    """About how many events stand for an entry in the trace."""
+    match content:
+        case Written():
+            runs = sum(len(each.runs) for each in content.ends) + sum(len(each.generations) for each in content.starts)
+            return len(content.notes) + runs
+        case Replaced():
+            return 1 + content.added + len(content.removed)
+        case _:
+            return 1
+
+
 def _minute(instant: Instant) -> Minute:
     return Minute(instant // MINUTE * 60)
 
@@ -700,7 +945,7 @@ def _minute(instant: Instant) -> Minute:
 def _answer_to_write(entry: LogEntry) -> WriteAnswer:
     written = entry.content
     assert isinstance(written, Written)
-    return WriteAnswer(entry.seq, written.refused, written.fenced, written.corrected)
+    return WriteAnswer(entry.seq, written.refused, written.fenced, written.corrected, entry.nonce)
 
 
 def _answer_to_replace(entry: LogEntry) -> EditionAnswer:

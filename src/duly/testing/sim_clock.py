@@ -43,6 +43,11 @@ class SimulatedClock:
         """The steady clock."""
         return self.passed / MICROSECONDS
 
+    def boottime(self) -> float:
+        """The steady clock of the machine, which here is never suspended by itself."""
+        self.signs_of_life += 1
+        return self.passed / MICROSECONDS
+
     def zone(self) -> tzinfo:
         """The host's zone."""
         return self._zone
@@ -119,3 +124,39 @@ class SimulatedClock:
         while woken:
             # Sleepers of the same moment, or of an earlier one, wake in the order of the dice.
             woken.pop(0 if self._dice is None else self._dice.below(len(woken))).set()
+
+
+class SimulatedTicker:
+    """Calls a function again and again in simulated time, on the event loop."""
+
+    def __init__(self, clock: SimulatedClock) -> None:
+        self._clock = clock
+        self._bell = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._over = False
+
+    def start(self, call: Callable[[], float | None], seconds: float, last: Callable[[], object]) -> None:
+        """Call it from now on, and again this long after each call has returned; at the end call `last`.
+
+        A call that returns a number of seconds wants to be called again that soon.
+        """
+        self._task = asyncio.get_running_loop().create_task(self._tick(call, seconds, last))
+
+    def hurry(self) -> None:
+        """Call it at once."""
+        self._bell.set()
+
+    def stop(self) -> None:
+        """Call it no more."""
+        self._over = True
+        self._bell.set()
+
+    async def _tick(self, call: Callable[[], float | None], seconds: float, last: Callable[[], object]) -> None:
+        while not self._over:
+            sooner = call()
+            self._clock.waking.add(self._bell)  # no time passes before the event loop has heard what came of it
+            await breathe()
+            self._clock.waking.discard(self._bell)
+            await self._clock.sleep(int((seconds if sooner is None else sooner) * MICROSECONDS), self._bell)
+            self._bell.clear()
+        last()

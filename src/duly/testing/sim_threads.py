@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
 from duly.engine.pacing import breathe
+from duly.threads import JOIN_SECONDS
 
 T = TypeVar("T")
 
@@ -70,7 +71,9 @@ class SeededWorker:
             self._hesitate(self._dice.below(_HESITATION_ROUNDS_MAX + 1))
         return await answer
 
-    def close(self, last: Callable[[], object] | None = None, *, wait: bool = True) -> None:
+    def close(
+        self, last: Callable[[], object] | None = None, *, wait: bool = True, seconds: float = JOIN_SECONDS
+    ) -> None:
         """Run what is left, then `last`."""
         while self._calls:
             self._calls.popleft()()
@@ -103,7 +106,9 @@ class SeededPool:
             await breathe()
         return call()
 
-    def close(self, last: Callable[[], object] | None = None, *, wait: bool = True) -> None:
+    def close(
+        self, last: Callable[[], object] | None = None, *, wait: bool = True, seconds: float = JOIN_SECONDS
+    ) -> None:
         """There is nothing to end."""
         if last is not None:
             last()

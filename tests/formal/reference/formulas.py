@@ -56,7 +56,7 @@ _SHORT: Final[dict[str, Callable[..., Formula]]] = {
 }
 
 View = Literal[1, 0, -1]
-"""What is assumed beyond the end of a trace."""
+"""The assumption about what lies beyond the end of a trace."""
 
 WEAK: Final[View] = 1
 NEUTRAL: Final[View] = 0
@@ -179,7 +179,7 @@ class Evaluation:
                 raise ValueError(f"unknown operator {operator!r}")
 
     def judge(self, formula: Formula, *, ended: bool = False) -> Value:
-        """What the trace says about a formula; `ended` if nothing can follow."""
+        """The value of a formula on a trace; `ended` if nothing can follow."""
         if not self._trace:
             return Value.SATISFIED if ended else Value.HOLDING
         if not self.at(formula, WEAK)[0]:
@@ -203,5 +203,5 @@ def _holding(a: list[bool], b: list[bool], beginning: bool) -> list[bool]:
 
 
 def judge(formula: Formula, trace: Trace, *, ended: bool = False) -> Value:
-    """What a trace says about one formula."""
+    """The value of one formula on a trace."""
     return Evaluation(trace).judge(formula, ended=ended)

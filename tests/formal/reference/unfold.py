@@ -13,7 +13,27 @@ from collections.abc import Iterator, Sequence
 from duly.core.moments import LAST_INSTANT, Instant
 from duly.formal.calendar import MINUTE, Schedule, zone_of
 from duly.formal.properties import PROPERTIES, Value
-from duly.formal.trace import BT, CK, IE, IF, IS, ORPHANED, PRESERVED, RE, RG, RS, SE, SF, SS, WAIT, WK, Event
+from duly.formal.trace import (
+    BT,
+    BY,
+    CK,
+    IE,
+    IF,
+    IS,
+    LR,
+    ORPHANED,
+    PRESERVED,
+    RE,
+    RG,
+    RN,
+    RS,
+    SE,
+    SF,
+    SS,
+    WAIT,
+    WK,
+    Event,
+)
 from tests.formal.reference.formulas import WEAK, Evaluation, judge, read
 
 
@@ -27,7 +47,7 @@ def unfold(events: Sequence[Event], name: str) -> list[Position]:
     """The positions of a trace as one task sees them."""
     positions: list[Position] = []
     waits = any(isinstance(event, IE) and event.interrupted == WAIT for event in events)
-    for seq, letters in _Unfolding(name, waits).positions(events):
+    for seq, letters in Unfolding(name, waits).positions(events):
         position = Position({*letters, "Wait"} if waits else letters)
         position.seq = seq
         positions.append(position)
@@ -59,7 +79,7 @@ def violated(events: Sequence[Event]) -> dict[str, int]:
 def instances(formula: str, events: Sequence[Event], name: str) -> Iterator[str]:
     """A formula for one task, for each of the runs and calls that it speaks of."""
     if "_r" in formula:
-        runs = {_run(event) for event in events if isinstance(event, RS | RE) and event.task == name}
+        runs = {run_letters(event) for event in events if isinstance(event, RS | RE) and event.task == name}
         yield from (re.sub(r"_r\b", f"_{run}", formula) for run in sorted(runs))
     elif "_c" in formula:
         calls = {event.call for event in events if isinstance(event, IS | IE | IF | SS | SE | SF)}
@@ -68,11 +88,12 @@ def instances(formula: str, events: Sequence[Event], name: str) -> Iterator[str]
         yield formula
 
 
-def _run(event: RS | RE) -> str:
+def run_letters(event: RS | RE) -> str:
+    """The name of a run in letters: its number, and its declaration."""
     return f"{event.run}g{event.generation}"
 
 
-class _Unfolding:
+class Unfolding:
     """The pulses of one task, and the crashes of all."""
 
     def __init__(self, name: str, waits: bool) -> None:
@@ -123,7 +144,7 @@ class _Unfolding:
             yield from ((events[-1].seq, {pulse}) for pulse in self.pulses(self.clock))
 
     def pulses(self, until: Instant) -> Iterator[str]:
-        """What has come since the last event of the task."""
+        """The derived letters since the last event of the task."""
         if self.schedule is not None:
             latest = self.schedule.latest(until)
             if latest is not None and latest > self.mark and latest != self.pulsed:
@@ -138,7 +159,7 @@ class _Unfolding:
 
     def letters(self, event: Event, *, mine: bool) -> set[str]:
         kind = type(event).__name__
-        if isinstance(event, BT | CK | WK):
+        if isinstance(event, BT | CK | WK | BY | LR | RN):
             self.booted |= isinstance(event, BT)
             return {kind}
         if isinstance(event, RG | RS | RE):
@@ -165,7 +186,7 @@ class _Unfolding:
     def counted(self, event: RG | RS | RE) -> set[str]:
         if isinstance(event, RG):
             return set()
-        before, run = len(self.alive), (event.task, _run(event))
+        before, run = len(self.alive), (event.task, run_letters(event))
         if isinstance(event, RE):
             self.alive.discard(run)
             return set()
@@ -173,7 +194,7 @@ class _Unfolding:
         return {"Miscounted"} if event.slots != before and event.task == self.name else set()
 
     def forget(self, at: Instant) -> None:
-        """What an earlier declaration has served is kept for a day: then it cannot silence anything any more."""
+        """The mark of an earlier declaration is kept for a day: then it cannot silence anything any more."""
         if self.served is not None and (self.schedule is None or self.unstarted) and self.served < at - 1440 * MINUTE:
             self.served = None
 
@@ -188,8 +209,8 @@ class _Unfolding:
             self.served = minute if self.served is None else max(self.served, minute)
             self.running, self.started, self.unstarted = in_force, event.at, False
             self.resume_at, self.cut_short = None, False
-            return {"RS", f"RS_{_run(event)}", *(() if in_force else ("Stale",))}
-        letters = {"RE", f"RE_{_run(event)}"}
+            return {"RS", f"RS_{run_letters(event)}", *(() if in_force else ("Stale",))}
+        letters = {"RE", f"RE_{run_letters(event)}"}
         self.running = False
         if in_force:
             self.interruptions = 0

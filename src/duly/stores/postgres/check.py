@@ -1,4 +1,4 @@
-"""What a host would object to in a shared store, before one is started (SPEC 9.22)."""
+"""The objections of a host to a shared store, before one is started (SPEC 9.22)."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -55,7 +55,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class StoreCheck:
-    """What was found in a shared store."""
+    """The findings about a shared store."""
 
     store: str
     server_version: int

@@ -19,7 +19,7 @@ import psycopg
 from psycopg import pq
 
 from duly.errors import StoreError
-from duly.stores.postgres.faults import fault_of
+from duly.stores.postgres.faults import broken, fault_of
 from duly.stores.postgres.script import quoted
 from duly.stores.postgres.url import StoreUrl
 
@@ -68,7 +68,10 @@ class Connection:
         operation: str = "read",
     ) -> list[list[Row]]:
         """Carry out statements in one transaction that is one message; the rows of each."""
-        settings = ["set local statement_timeout = 0"]  # a limit of the role would leave a request without an answer
+        settings = [
+            "set local statement_timeout = 0",  # a limit of the role would leave a request without an answer
+            "set local jit = off",  # compiling a statement takes longer than carrying it out
+        ]
         if within_schema:
             settings.append(f"set local search_path = {self.schema}, pg_temp")
         before = 1 + len(settings)
@@ -98,6 +101,9 @@ class Connection:
         except psycopg.Error as cause:
             self._leave_no_transaction(deadline)
             raise fault_of(cause, self._url.name, operation) from cause
+        except OSError as cause:
+            self.close()
+            raise broken(cause, self._url.name, operation) from cause
         except BaseException:
             self.close()  # an answer that nothing has read must not be taken for that of the next request
             raise
@@ -108,6 +114,11 @@ class Connection:
         if connection is not None:
             with contextlib.suppress(psycopg.Error):
                 connection.close()
+
+    @property
+    def name(self) -> str:
+        """The store, for people."""
+        return self._url.name
 
     @property
     def schema(self) -> str:
@@ -160,6 +171,8 @@ class Connection:
             )
         except psycopg.Error as cause:
             raise fault_of(cause, self._url.name, "connect") from cause
+        except OSError as cause:  # psycopg waits with a descriptor of its own
+            raise broken(cause, self._url.name, "connect") from cause
         self._check_server(opened)
         self._connection = opened
         return opened

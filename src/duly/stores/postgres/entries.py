@@ -5,9 +5,9 @@ exactly in other languages, so they are text everywhere.
 """
 
 from collections.abc import Iterable
-from typing import Any, Final
+from dataclasses import asdict
+from typing import Any
 
-from duly.core.changes import Batch, StartBlock, SuccessBlock
 from duly.core.moments import Instant, Minute
 from duly.core.news import (
     Buried,
@@ -19,57 +19,43 @@ from duly.core.news import (
     Joined,
     Left,
     LogEntry,
+    Moved,
+    Note,
     Replaced,
+    Spans,
     Started,
+    Statement,
     Unreadable,
     Written,
 )
-from duly.core.task import Cause, Correction, End, Grounds, Obligation
-
-TEXT_MAX: Final = 8_000
-"""Characters of an error or a traceback that are kept."""
+from duly.core.task import Cause, Obligation
 
 Json = dict[str, Any]
 
 
-def changes_of(batch: Batch) -> Changes:
-    """A batch as a host asks for it to be written."""
-    ends: list[Ended] = []
-    starts: list[Started] = []
-    correct = False
-    for block in batch.blocks:
-        if isinstance(block, StartBlock):
-            starts.append(_started(block))
-        elif isinstance(block, SuccessBlock):
-            generations = tuple(task.generation for task in block.tasks)
-            ends.append(_ended(generations, tuple(block.runs), block.at, block.called_at, block.grounds))
-        elif isinstance(block, Correction):
-            correct = True
-        else:
-            ends.append(_failed(block))
-    return Changes(tuple(ends), tuple(starts), correct)
-
-
-def storable(text: str) -> str:
-    """A text as PostgreSQL can keep it: NUL and lone surrogates written out, at most `TEXT_MAX` characters (SPEC 9.20).
-
-    An error text that could never be stored would stop its host for ever.
-    """
-    if len(text) > TEXT_MAX:
-        text = text[: TEXT_MAX - 1] + "…"
-    text = text.replace("\0", "\\x00").encode("utf-8", "backslashreplace").decode()
-    return text if len(text) <= TEXT_MAX else text[: TEXT_MAX - 1] + "…"
-
-
 def json_of(changes: Changes) -> Json:
-    """What a host asks, as `write_1` takes it."""
+    """The request of a host, as `write_1` takes it."""
     form: Json = {
         "ends": [_end_form(each) for each in changes.ends],
         "starts": [_start_form(e) for e in changes.starts],
     }
+    if changes.starts:
+        form["running"] = changes.running
+    if changes.notes:
+        form["notes"] = changes.notes
     if changes.correct:
         form["correct"] = True
     return form
+
+
+def said_form(said: Statement) -> Json:
+    """A host's description of itself, as `replace_1` takes it."""
+    return asdict(said)
+
+
+def spans_form(spans: Spans) -> list[str] | None:
+    """Spans as two arrays of PostgreSQL; None for none."""
+    return [array(first for first, _ in spans), array(last for _, last in spans)] if spans else None
 
 
 def entry_of(row: Json) -> LogEntry:
@@ -106,9 +92,25 @@ def _content(kind: str, entry: Json, refused: str | None) -> Content:
             ends = tuple(_end_of(each) for each in entry["ends"])
             starts = tuple(_start_of(each) for each in entry["starts"])
             fenced = numbers(entry.get("fenced"))
-            return Written(ends, starts, corrected_of(entry.get("corrected")), numbers(refused), fenced)
+            return Written(
+                ends,
+                starts,
+                corrected_of(entry.get("corrected")),
+                numbers(refused),
+                fenced,
+                _notes_of(entry),
+                entry.get("running", 0),
+            )
         case "joined":
-            return Joined(entry["edition"], entry["outdated"], corrected_of(entry.get("corrected")))
+            return Joined(
+                entry["edition"],
+                entry["outdated"],
+                entry["zone"],
+                corrected_of(entry.get("corrected")),
+                _said_of(entry["said"]),
+                _moved_of(entry),
+                entry.get("label"),
+            )
         case "replaced":
             return Replaced(
                 edition=entry["edition"],
@@ -120,57 +122,41 @@ def _content(kind: str, entry: Json, refused: str | None) -> Content:
                 reinstated=entry["reinstated"],
                 zone=entry["zone"],
                 corrected=corrected_of(entry.get("corrected")),
+                said=_said_of(entry["said"]),
+                moved=_moved_of(entry),
+                renumbered=numbers(entry.get("renumbered")),
+                label=entry.get("label"),
             )
         case "buried":
             return Buried(entry["host"])
         case "left":
-            return Left()
+            return Left(_notes_of(entry))
         case _:
             return Unreadable(kind)
 
 
-def _started(block: StartBlock) -> Started:
-    grounds, after = block.grounds, block.grounds.after
-    return Started(
-        generations=tuple(task.generation for task in block.tasks),
-        first_run=block.first_run,
-        cause=grounds.cause,
-        at=after.last_attempt_at,
-        scheduled=grounds.scheduled,
-        served_through=after.served_through,
-        pending_retry_until=after.pending_retry_until,
-        interruptions=after.interruptions,
-        obligation=grounds.obligation,
+def _notes_of(entry: Json) -> tuple[Note, ...]:
+    return tuple(tuple(note) for note in entry.get("notes", ()))
+
+
+def _said_of(form: Json) -> Statement:
+    return Statement(
+        call=form["call"],
+        declared=form["declared"],
+        digest=form["digest"],
+        interrupted=form["interrupted"],
+        max_concurrency=form.get("max_concurrency"),
+        threads=form.get("threads"),
+        mono=form["mono"],
     )
 
 
-def _ended(
-    generations: tuple[int, ...],
-    runs: tuple[int, ...],
-    at: Instant,
-    called_at: Instant | None,
-    grounds: Grounds,
-    failure: FailedRun | None = None,
-) -> Ended:
-    return Ended(
-        generations=generations,
-        runs=runs,
-        at=at,
-        cause=grounds.cause,
-        scheduled=grounds.scheduled,
-        started_at=grounds.at,
-        called_at=called_at,
-        obligation=grounds.obligation,
-        failure=failure,
-    )
+def _moved_of(entry: Json) -> Moved:
+    return Moved(_spans_of(entry.get("to_threads")), _spans_of(entry.get("to_loop")))
 
 
-def _failed(end: End) -> Ended:
-    failure = None
-    if end.error is not None:
-        traceback = None if end.traceback is None else storable(end.traceback)
-        failure = FailedRun(storable(end.error), traceback, end.pending_retry_until, end.failures)
-    return _ended((end.task.generation,), (end.run,), end.at, end.called_at, end.grounds, failure)
+def _spans_of(form: list[str] | None) -> Spans:
+    return () if form is None else tuple(zip(numbers(form[0]), numbers(form[1]), strict=True))
 
 
 def _start_form(block: Started) -> Json:

@@ -61,6 +61,29 @@ def fault_of(cause: psycopg.Error, store: str, operation: str) -> StoreError:
     )
 
 
+def broken(cause: OSError, store: str, operation: str) -> StoreError:
+    """The error for a fault of this machine, such as too many open files: it may pass."""
+    return StoreError(
+        f"Store {store} cannot be reached: {plain(cause.strerror or str(cause), longest=SAID_MAX)}",
+        store=store,
+        hint="look at the limits of this process, such as its open files",
+        operation=operation,
+        code="",
+        permanent=False,
+        cause=cause,
+    )
+
+
+def emptied(store: str, table: str) -> StoreError:
+    """The error for a table that cannot be empty, and is: somebody has changed the store by hand."""
+    return StoreError(
+        f"Store {store} is damaged: its table {table} is empty",
+        store=store,
+        hint="restore it from a backup, or drop the schema, and the hosts begin anew",
+        permanent=True,
+    )
+
+
 def is_transient(code: str) -> bool:
     """Whether a fault passes by itself (SPEC 9.20); no code at all: the connection broke."""
     return not code or code == DEMOTED or code[:2] in TRANSIENT_CLASSES

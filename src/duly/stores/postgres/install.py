@@ -5,6 +5,7 @@ from typing import Final
 
 from duly.errors import StoreError, StoreSchemaError, StoreVersionError
 from duly.stores.postgres.connection import READ_COMMITTED, SNAPSHOT, Connection, Row
+from duly.stores.postgres.faults import emptied
 from duly.stores.postgres.script import MIGRATIONS, VERSION, installation, lock, quoted
 from duly.stores.postgres.url import DEFAULT_SCHEMA, StoreUrl
 
@@ -75,7 +76,7 @@ def schema_version(connection: Connection, url: StoreUrl, begin: str | None = SN
     try:
         if not _rows(connection, asked, begin):
             return 0
-        ((found,),) = _rows(connection, version, begin)
+        rows = _rows(connection, version, begin)
     except StoreError as error:
         if error.details.get("code") == FORBIDDEN:
             raise StoreSchemaError(
@@ -89,7 +90,9 @@ def schema_version(connection: Connection, url: StoreUrl, begin: str | None = SN
                 permanent=True,
             ) from error
         raise
-    number = int(found or 0)
+    if not rows:
+        raise emptied(url.name, "cluster")
+    number = int(rows[0][0] or 0)
     if number > VERSION:
         raise StoreVersionError(url.name, number, VERSION)
     return number

@@ -65,9 +65,16 @@ def read_url(url: str, schema: str = DEFAULT_SCHEMA) -> StoreUrl:
         raise StoreError("A shared store is named by a URL", store="...", hint="write postgresql://user@host/database")
     if rest.partition("?")[0].count("@") > 1:
         raise _unreadable("it has more than one @")
-    from psycopg import ProgrammingError
-    from psycopg.conninfo import conninfo_to_dict
-
+    try:
+        from psycopg import ProgrammingError
+        from psycopg.conninfo import conninfo_to_dict
+    except ImportError as cause:
+        raise StoreError(
+            "psycopg is not installed, which connects to PostgreSQL",
+            store=f"{kind}://...",
+            hint='pip install "duly[postgres]"',
+            cause=cause,
+        ) from None
     try:
         found = {name: str(value) for name, value in conninfo_to_dict(url).items() if value is not None}
     except ProgrammingError:

@@ -5,6 +5,7 @@ reader      answers questions without changing anything; what the command line a
 load        rows to values
 write       changes to statements
 trace       the trace inside the store
+transfer    rows that leave for a shared store, or arrive from one
 schema      tables and migrations
 file, lock  the files on disk, and which process holds them
 damage      what SQLite reads over: a file that lost its end, an index that disagrees with its table

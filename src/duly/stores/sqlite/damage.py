@@ -16,7 +16,7 @@ from duly.stores.sqlite.file import is_being_created
 
 _INDEXED_TABLES: Final = ("tasks", "schedulers")
 _ABOUT_A_VALUE: Final = re.compile(r"\S+ value in |CHECK constraint failed")
-"""What SQLite says about a value of a row; reading the row names the task and the field."""
+"""SQLite's message about a value of a row; reading the row names the task and the field."""
 
 _FEW_TASKS: Final = 100_000
 """Up to here, comparing the indexes takes a command 0.04 s."""

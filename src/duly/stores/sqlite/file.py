@@ -98,6 +98,7 @@ def _may_share(path: str) -> bool:
 def _connected(path: str, mode: str) -> Iterator[sqlite3.Connection]:
     connection = sqlite3.connect(f"file:{quote(os.fsencode(path))}?{mode}", uri=True, isolation_level=None, timeout=5)
     try:
+        connection.execute("PRAGMA trusted_schema = OFF")  # nothing that a file defines may call what could do harm
         yield connection
     finally:
         connection.close()

@@ -81,9 +81,20 @@ class Claim(Enum):
 class SqliteStore:
     """The embedded store on a path, or `":memory:"` for one that ends with the scheduler's life.
 
-    `history` bounds the run records kept; a scheduler sets it from its own option. `worker` and `synchronous` are for
-    the simulated host, where there are no threads and no power to lose.
+    Parameters:
+        path: the path of the file.
+        history: how many run records are kept; a scheduler sets it from its own option.
+        worker: for the simulated host, where there are no threads.
+        synchronous: for the simulated host, where there is no power to lose.
+
+    Raises:
+        TypeError: the path is not text.
+        ValueError: the path is empty.
     """
+
+    in_memory: bool
+    path: str
+    tracing: Tracing
 
     def __init__(
         self,
@@ -133,7 +144,17 @@ class SqliteStore:
     # --- the port ----------------------------------------------------------------------------------------------------
 
     async def open(self, identifier: str, at: Instant) -> Persisted:
-        """Take ownership and load, changing nothing."""
+        """Take ownership and load, changing nothing.
+
+        Parameters:
+            identifier: the scheduler that opens it.
+            at: now, for the name of the holder.
+
+        Raises:
+            StoreLockedError: a running scheduler holds it.
+            StoreError: it cannot be used: damaged, written by a newer duly, not a store, or SQLite is too old.
+            TaskTryDeserializeError: a record is not what duly writes.
+        """
         if self._holder is not None:
             # Another scheduler was given this very object, and lives: it must not notice.
             raise StoreLockedError(self.path, self._holder)
@@ -146,15 +167,39 @@ class SqliteStore:
             raise
 
     async def replace(self, replacement: Replacement, number: int) -> None:
-        """Apply all of an initialize(), or nothing."""
+        """Apply all of an initialize(), or nothing.
+
+        Parameters:
+            replacement: all that it changes.
+            number: grows by one with each new call; a repeated one has its own.
+
+        Raises:
+            StoreError: the store failed; it is then as it was before, or as after the call.
+        """
         await self._worker.run(lambda: self._replace(replacement, number))
 
     async def has_replaced(self, number: int) -> bool:
-        """Whether that replacement is in the file."""
+        """Whether a replacement is in the file.
+
+        Parameters:
+            number: the number of the replacement.
+
+        Raises:
+            StoreError: the file cannot be read.
+        """
         return await self._worker.run(lambda: self._has_replaced(number))
 
     async def write(self, batch: Batch, number: int, trace: Iterable[TraceRow] = ()) -> Outcome:
-        """Make a batch durable; the lock makes this scheduler the only writer, so nothing is refused."""
+        """Make a batch durable; the lock makes this scheduler the only writer, so nothing is refused.
+
+        Parameters:
+            batch: the changes.
+            number: grows by one with each new call; a repeated one has its own.
+            trace: rows to add to the trace in the same transaction.
+
+        Raises:
+            StoreError: the store failed; it is then as it was before, or as after the call.
+        """
         await self._worker.run(lambda: self._write(batch, number, trace))
         return COMPLETE
 
@@ -170,7 +215,11 @@ class SqliteStore:
         return holder_named(self._holder or {}, alive=self._holder is not None, last_poll_at=None)
 
     def note_blockage(self, blockage: Blockage) -> None:
-        """Write it beside the holder's name into the lock file."""
+        """Write it beside the holder's name into the lock file.
+
+        Parameters:
+            blockage: the callback, and for how long it has blocked the event loop.
+        """
         if self._lock is not None:
             self._lock.note_blockage(blockage)
 

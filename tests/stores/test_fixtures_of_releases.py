@@ -1,10 +1,12 @@
-"""What version 0.1.0 has left, every later version reads and goes on with: stores, a trace, a deployment.
+"""Every version reads, and goes on with, the work of each release before it: stores, a trace, a deployment.
 
-`tests/fixtures/make.py` made the files, and `expected.json` has what version 0.1.0 says about each of them. These tests
-use public names and commands only, so that they hold whatever the modules are called.
+`tests/fixtures/make.py` made the files with the release that their folder names, and `expected.json` (of version 0.1.0)
+and its siblings have what that release says about each of them. These tests use public names and commands only, so that
+they hold whatever the modules are called.
 """
 
 import json
+import re
 import shutil
 import signal
 import sqlite3
@@ -20,16 +22,23 @@ from tests.fixtures.make import Service
 from tests.fixtures.reading import duly, facts, first_starts, verdicts
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
-MADE = FIXTURES / "v0.1.0"
-EXPECTED: dict[str, Any] = json.loads((FIXTURES / "expected.json").read_text())
-STORES: dict[str, dict[str, Any]] = EXPECTED["stores"]
+EXPECTED: dict[str, Any] = {
+    "v0.1.0": json.loads((FIXTURES / "expected.json").read_text()),
+    "v0.2.0": json.loads((FIXTURES / "expected-0.2.0.json").read_text()),
+}
+"""Answers of each release about its fixtures, by the name of their folder."""
+SCHEMAS = {"v0.1.0": 2, "v0.2.0": 3}
+STORES: dict[str, dict[str, Any]] = {
+    f"{release}/{name}": expected for release, all_of in EXPECTED.items() for name, expected in all_of["stores"].items()
+}
 TRACED = [name for name, expected in STORES.items() if expected["properties"]]
+each_release = pytest.mark.parametrize("release", EXPECTED)
 
 
 @pytest.fixture
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A copy of the fixture that the test is about, with its WAL if it has one."""
-    fixture: Path = MADE / request.param
+    fixture: Path = FIXTURES / request.param
     for name in (fixture.name, f"{fixture.name}-wal"):
         if (fixture.parent / name).exists():
             shutil.copyfile(fixture.parent / name, tmp_path / name)
@@ -37,9 +46,9 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def deployment(tmp_path: Path) -> Path:
+def deployment(release: str, tmp_path: Path) -> Path:
     """A copy of the deployment's folder; the orders that it reads have arrived."""
-    shutil.copytree(MADE / "deployment", tmp_path, dirs_exist_ok=True)
+    shutil.copytree(FIXTURES / release / "deployment", tmp_path, dirs_exist_ok=True)
     (tmp_path / "orders.csv").write_text("1,apples\n")
     return tmp_path
 
@@ -66,23 +75,37 @@ def contains(actual: Any, expected: Any) -> bool:
     return bool(actual == expected)
 
 
-def test_the_fixtures_cover_each_situation_of_a_task() -> None:
+@each_release
+def test_the_fixtures_cover_each_situation_of_a_task(release: str) -> None:
     """Otherwise the tests below could pass without a retry or an interrupted run to serve."""
-    states = {name: {task["state"] for task in expected["tasks"].values()} for name, expected in STORES.items()}
+    stores = EXPECTED[release]["stores"]
+    states = {name: {task["state"] for task in expected["tasks"].values()} for name, expected in stores.items()}
     assert states["idle.db"] == states["deployment/state.db"] == {"waiting"}
-    assert "retrying" in states["retrying.db"] & states["schema1.db"]
+    assert "retrying" in states["retrying.db"]
     assert "running" in states["running.db"] & states["killed/state.db"] & states["interrupted.db"]
-    assert (MADE / "killed" / "state.db-wal").stat().st_size > 0
-    with closing(sqlite3.connect(f"file:{MADE / 'schema1.db'}?mode=ro&immutable=1", uri=True)) as connection:
-        assert connection.execute("PRAGMA user_version").fetchone() == (1,)
-    with closing(sqlite3.connect(f"file:{MADE / 'retrying.db'}?mode=ro&immutable=1", uri=True)) as connection:
-        assert connection.execute("PRAGMA user_version").fetchone() == (2,)
-    with closing(sqlite3.connect(f"file:{MADE / 'interrupted.db'}?mode=ro&immutable=1", uri=True)) as connection:
+    made = FIXTURES / release
+    assert (made / "killed" / "state.db-wal").stat().st_size > 0
+    with _unchanged(made / "retrying.db") as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (SCHEMAS[release],)
+    with _unchanged(made / "interrupted.db") as connection:
         assert connection.execute("SELECT max(interruptions) FROM states").fetchone() == (1,)
 
 
+def test_the_fixtures_have_a_store_from_before_the_first_release() -> None:
+    """Its schema is version 1; a retry is pending in it."""
+    assert "retrying" in {task["state"] for task in STORES["v0.1.0/schema1.db"]["tasks"].values()}
+    with _unchanged(FIXTURES / "v0.1.0" / "schema1.db") as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (1,)
+
+
+def test_each_release_of_the_changelog_has_its_fixtures() -> None:
+    """A release without them could be forgotten by every version after it."""
+    changelog = (FIXTURES.parent.parent / "CHANGELOG.md").read_text()
+    assert {f"v{version}" for version in re.findall(r"^## \[(\d[\d.]*)\]", changelog, re.MULTILINE)} == set(EXPECTED)
+
+
 @one_per_store()
-def test_tasks_history_and_verdicts_are_read_as_version_0_1_0_read_them(store: Path, expected: dict[str, Any]) -> None:
+def test_tasks_history_and_verdicts_are_read_as_their_release_read_them(store: Path, expected: dict[str, Any]) -> None:
     """The commands report the tasks with their states, every run, and the verdict on the trace."""
     actual = facts(store)
     assert actual["tasks"].keys() == expected["tasks"].keys()
@@ -92,7 +115,7 @@ def test_tasks_history_and_verdicts_are_read_as_version_0_1_0_read_them(store: P
 
 
 @one_per_store()
-async def test_a_scheduler_goes_on_where_version_0_1_0_ended(
+async def test_a_scheduler_goes_on_where_the_release_ended(
     store: Path, expected: dict[str, Any], tmp_path: Path
 ) -> None:
     """An interrupted run is owed and started, a pending retry is served at its time, and no history is lost."""
@@ -119,7 +142,7 @@ async def test_a_scheduler_goes_on_where_version_0_1_0_ended(
 
 @one_per_store(TRACED)
 async def test_a_trace_goes_on_in_a_store_that_has_one(store: Path, expected: dict[str, Any]) -> None:
-    """The trace that version 0.1.0 began stays a part of the whole that is judged."""
+    """The trace that the release began stays a part of the whole that is judged."""
 
     def length() -> tuple[int, int]:
         report = json.loads(duly("verify", store, "--json", folder=store.parent).out)
@@ -131,10 +154,11 @@ async def test_a_trace_goes_on_in_a_store_that_has_one(store: Path, expected: di
     assert length()[1] > events
 
 
-def test_an_exported_trace_is_judged_as_before() -> None:
+@each_release
+def test_an_exported_trace_is_judged_as_before(release: str) -> None:
     """Both ways to a verdict: the command, and `duly.formal.check`."""
-    path = MADE / "trace.jsonl"
-    expected = EXPECTED["traces"]["trace.jsonl"]
+    path = FIXTURES / release / "trace.jsonl"
+    expected = EXPECTED[release]["traces"]["trace.jsonl"]
     assert contains(verdicts(path), expected)
     with path.open("rb") as trace:
         report = formal.check(trace)
@@ -143,11 +167,12 @@ def test_an_exported_trace_is_judged_as_before() -> None:
     assert contains(values, expected["properties"])
 
 
-def test_a_deployment_finds_its_tasks_again_and_goes_on(deployment: Path) -> None:
+@each_release
+def test_a_deployment_finds_its_tasks_again_and_goes_on(release: str, deployment: Path) -> None:
     """Its `tasks.py` loads, nothing in the store differs from it, and `duly run` catches up and stops."""
     plan = json.loads(duly("plan", "tasks.py", "--store", "state.db", "--json", folder=deployment).out)
     assert (plan["new"], plan["overridden"], plan["orphaned"], plan["interrupted"]) == ([], [], [], [])
-    assert set(plan["preserved"]) == set(STORES["deployment/state.db"]["tasks"])
+    assert set(plan["preserved"]) == set(STORES[f"{release}/deployment/state.db"]["tasks"])
 
     service = Service(deployment)
     service.read_until(
@@ -160,9 +185,10 @@ def test_a_deployment_finds_its_tasks_again_and_goes_on(deployment: Path) -> Non
     assert verdicts(deployment / "state.db")["verify"] == 0
 
 
+@each_release
 @pytest.mark.parametrize("command", ["status", "history", "verify"])
 def test_a_json_form_keeps_the_fields_that_it_had(deployment: Path, command: str) -> None:
-    """A program that reads the output of version 0.1.0 reads the present one; a change of meaning changes `format`."""
+    """A program that reads the output of a release reads the present one; a change of meaning changes `format`."""
     printed = json.loads((deployment / f"{command}.json").read_text())
     place = ["state.db"] if command == "verify" else ["--store", "state.db"]
     present = json.loads(duly(command, *place, "--json", folder=deployment).out)
@@ -176,6 +202,11 @@ def _fields(value: Any, path: str = "") -> set[str]:
     if isinstance(value, list):
         return {path}.union(*(_fields(each, f"{path}[]") for each in value))
     return {path}
+
+
+def _unchanged(fixture: Path) -> "closing[sqlite3.Connection]":
+    """Open a fixture without leaving anything beside it."""
+    return closing(sqlite3.connect(f"file:{fixture}?mode=ro&immutable=1", uri=True))
 
 
 def _layout(connection: sqlite3.Connection) -> dict[str, Any]:
