@@ -27,6 +27,7 @@ from duly.stores.port import Blockage
 from duly.testing import SimulatedHost
 from duly.threads import Inline
 from tests.cli.program import PATIENCE_SECONDS, environment
+from tests.cli.shop import TARGET, SharedStage
 from tests.postgres_server import bundled_binaries, server_of
 from tests.reference import REFERENCE, ROOT
 
@@ -63,22 +64,29 @@ registrations = [("friday", "0 0 13 * 5", print, timedelta(minutes=10))]
 """
 _CRONTAB = "*/15 * * * * /usr/local/bin/poll --fast\n@reboot /usr/local/bin/warm-up\n"
 
+HOSTS = "postgresql://duly@/postgres --schema hosts"
+"""The store of a server on which hosts live."""
+
 COMMANDS: dict[str, list[str]] = {
     "plan": [
         "plan tasks.py --store killed.db",
         "plan tasks.py --store killed.db --interrupted wait",
         "plan tasks.py --store new.db",
+        f"plan rarely.py --store {HOSTS}",
+        f"plan surprising.py --store {HOSTS}",
     ],
     "status": [
         "status --store held.db",
         "status --store killed.db",
         "status --store empty.db",
         "status --store copied.db",
+        f"status --store {HOSTS}",
     ],
     "history": [
         "history --store killed.db --limit 0",
         "history --store killed.db --limit 0 --verbose",
         "history --store empty.db",
+        f"history --store {HOSTS}",
     ],
     "next": [
         "next '30 2 * * *' -n 2 --from 2027-03-27 --tz Europe/Berlin",
@@ -90,6 +98,8 @@ COMMANDS: dict[str, list[str]] = {
         "explain backup --at 2025-10-26T02:35 --store state.db",
         "explain endless --at 2025-10-26T03:00 --store killed.db",
         "explain endless --at 2025-10-26T03:29 --store killed.db",
+        f"explain report --at REPORT --store {HOSTS}",
+        f"explain mail --at MAIL --store {HOSTS}",
     ],
     "simulate": [
         (
@@ -108,10 +118,11 @@ COMMANDS: dict[str, list[str]] = {
     "store sql": ["store sql --schema shop", "store sql --grant app"],
     "store install": ["store install postgresql://admin@/shop"],
     "store check": ["store check postgresql://app@/shop"],
+    "copy": ["copy state.db postgresql://admin@/shop", "copy postgresql://admin@/shop back.db"],
 }
 """By form: the command that the page shows, and others that print what it does not."""
 
-ON_A_SERVER = {"store install", "store check"}
+ON_A_SERVER = {form for form, commands in COMMANDS.items() if any("postgresql://" in each for each in commands)}
 """Forms of commands that connect to a server."""
 
 Shape = dict[str, set[str]]
@@ -166,6 +177,7 @@ def stage() -> "tempfile.TemporaryDirectory[str]":
     path = Path(folder.name)
     (path / "tasks.py").write_text(_DECLARED)
     (path / "surprising.py").write_text(_SURPRISING)
+    (path / "rarely.py").write_text(TARGET.replace('"mail"', '"news"'))
     (path / "crontab.txt").write_text(_CRONTAB)
     shutil.copytree(ROOT / "examples" / "traces", path / "traces")
     lines = (path / "traces" / "late-run-dropped.jsonl").read_text().splitlines()
@@ -187,7 +199,7 @@ def _apart(work: Coroutine[Any, Any, T]) -> T:
 
 @functools.cache
 def documents() -> dict[str, list[dict[str, Any]]]:
-    """What the commands print, by form; each is run once, while a scheduler holds one of the stores."""
+    """The output of the commands, by form; each is run once, while a scheduler holds one of the stores."""
     return _apart(_beside_a_scheduler(Path(stage().name) / "held.db"))
 
 
@@ -218,6 +230,10 @@ def printable() -> list[str]:
     return [form for form in COMMANDS if has_server or form not in ON_A_SERVER]
 
 
+_moments: dict[str, str] = {}
+"""When runs of hosts started, by the words that stand for these moments in the commands."""
+
+
 def _server() -> dict[str, str]:
     """Where the server of the stage is; it has a database, its owner, and a role without rights."""
     if not ON_A_SERVER & set(printable()):
@@ -225,15 +241,22 @@ def _server() -> dict[str, str]:
     server = server_of(bundled_binaries())
     server.execute("drop database if exists shop", "drop role if exists admin", "drop role if exists app")
     server.execute("create role admin login superuser", "create role app login", "create database shop owner admin")
+    server.execute("drop schema if exists hosts cascade")
+    hosts = SharedStage(server, "hosts")
+    hosts.fill()
+    hosts.join_newer()
+    hosts.close()
+    _moments.update(REPORT=hosts.moment(1), MAIL=hosts.moment(10))
     return {"PGHOST": str(server.folder)}
 
 
 def _print_all() -> dict[str, list[dict[str, Any]]]:
     texts = [text for form in printable() for text in COMMANDS[form]]
+    settings = environment(TZ=ZONE, **_server())
     done = subprocess.run(
         [sys.executable, "-c", _ALL],
         cwd=stage().name,
-        env=environment(TZ=ZONE, **_server()),
+        env=settings,
         input=json.dumps([_arguments(text) for text in texts]),
         capture_output=True,
         text=True,
@@ -249,6 +272,7 @@ def _print_all() -> dict[str, list[dict[str, Any]]]:
 
 def _arguments(command: str) -> list[str]:
     words = [quoted or plain for quoted, plain in re.findall(r"'([^']*)'|(\S+)", command)]
+    words = [_moments.get(word, word) for word in words]
     return [*words, "--json", *(["--unsealed"] if "header.jsonl" in command else [])]
 
 

@@ -14,12 +14,13 @@ import logging
 import os
 import platform
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
 from pathlib import Path
@@ -28,10 +29,14 @@ from typing import NamedTuple
 from duly.testing import SimulatedHost
 from tests.cli.program import PATIENCE_SECONDS, ROOT, Service, Terminal, environment
 from tests.compute import NotInTimeError
+from tests.fork_server import ForkedProcess, can_be_forked
 from tests.postgres_server import bundled_binaries, server_of
 
 ZONE = "Europe/Berlin"
 PAGES = (ROOT / "README.md", ROOT / "docs" / "commands.md", ROOT / "docs" / "formal.md")
+_AS_ON_A_TERMINAL = {"PYTHONUNBUFFERED": "1"}
+"""Lines come in the order in which they are printed, whether to standard output or to standard error."""
+_NEEDS_NO_SHELL = re.compile(r"""duly(?: +(?:'[^']*'|"[^"$`\\\n]*"|[\w./:=,+@-]+))*""")
 _BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 _TASKS = """import asyncio
@@ -176,6 +181,13 @@ def a_database(folder: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def a_week_and_a_database(folder: Path) -> Iterator[None]:
+    """A store with the past of a week, and a server with an empty database."""
+    with a_week_long_ago(folder), a_database(folder):
+        yield
+
+
+@contextlib.contextmanager
 def a_week_long_ago(folder: Path) -> Iterator[None]:
     """Write a store with the same past every time: failures, a repeated hour, a night without a scheduler; traced."""
     (folder / "tasks.py").write_text(_WEEK)
@@ -238,6 +250,7 @@ _STAGES: dict[str, Stage] = {
     "plan": a_mirror_that_failed,
     "status": a_mirror_that_runs,
     "store": a_database,
+    "copy": a_week_and_a_database,
 }
 
 
@@ -294,7 +307,7 @@ def replay(block: Block, folder: Path) -> list[Step]:
         for command, _ in block.steps:
             if command.endswith("&"):
                 word = "TaskRunCompleted" if background else "TaskRunStarted"  # the first one is there to be killed
-                background.append(stack.enter_context(_in_background(command, folder, word)))
+                background.append(stack.enter_context(in_background(command, folder, word)))
                 code, output = 0, ""
             elif command.startswith("kill -9 %1"):
                 background[0].kill()
@@ -303,17 +316,21 @@ def replay(block: Block, folder: Path) -> list[Step]:
             elif command.startswith("duly run"):
                 code, output = _until_ctrl_c(command, folder)
             else:
-                code, output = _run(command, code, folder)
-            steps.append(Step(command, _as_elsewhere(output, folder)))
+                code, output = run_command(command, code, folder)
+            steps.append(Step(command, as_elsewhere(output, folder)))
     return steps
 
 
 def _environment() -> dict[str, str]:
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    return environment(TZ=ZONE, PATH=path, PYTHONIOENCODING="utf-8")
+    return environment(TZ=ZONE, PATH=path, PYTHONIOENCODING="utf-8", **_AS_ON_A_TERMINAL)
 
 
-def _run(command: str, before: int, folder: Path) -> tuple[int, str]:
+def run_command(command: str, before: int, folder: Path) -> tuple[int, str]:
+    """Run a command to its end, after one with this exit code; its own exit code, and what it prints."""
+    line = command.replace("\\\n", " ")
+    if _NEEDS_NO_SHELL.fullmatch(line) and can_be_forked(environment()):
+        return _run_without_a_shell(shlex.split(line)[1:], folder)
     done = subprocess.run(
         ["/bin/sh", "-c", f"(exit {before})\n{command}"],
         cwd=folder,
@@ -327,6 +344,18 @@ def _run(command: str, before: int, folder: Path) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
+def _run_without_a_shell(arguments: Sequence[str], folder: Path) -> tuple[int, str]:
+    with tempfile.TemporaryFile() as printed:
+        variables = environment(TZ=ZONE, **_AS_ON_A_TERMINAL)
+        process = ForkedProcess(arguments, folder, variables, stdout=printed.fileno(), stderr=printed.fileno())
+        try:
+            code = process.wait(PATIENCE_SECONDS)
+        finally:
+            process.kill()
+        printed.seek(0)
+        return code, printed.read().decode()
+
+
 def _until_ctrl_c(command: str, folder: Path) -> tuple[int, str]:
     with Terminal(*command.split()[1:], folder=folder, columns=200, TZ=ZONE, NO_COLOR="1") as terminal:
         terminal.expect("sync-mirror  retry")
@@ -336,7 +365,7 @@ def _until_ctrl_c(command: str, folder: Path) -> tuple[int, str]:
 
 
 @contextlib.contextmanager
-def _in_background(command: str, folder: Path, event: str) -> Iterator["subprocess.Popen[bytes]"]:
+def in_background(command: str, folder: Path, event: str) -> Iterator["subprocess.Popen[bytes]"]:
     """`duly run ... > FILE &`: wait until its log tells of an event; then it goes on until the session ends."""
     log = folder / command.split(">")[1].strip(" &")
     log.unlink(missing_ok=True)
@@ -353,7 +382,7 @@ def _in_background(command: str, folder: Path, event: str) -> Iterator["subproce
             process.terminate()
 
 
-def _as_elsewhere(output: str, folder: Path) -> str:
+def as_elsewhere(output: str, folder: Path) -> str:
     """Output as it would be on the machine of the pages."""
     output = output.replace(str(folder.resolve()), "/srv/app").replace(str(folder), "/srv/app")
     return output.replace(f" on {platform.node()} ", " on vm ")
@@ -372,6 +401,7 @@ _FORMS = (
     (r"\(\+0[12]:00\)", "(OFFSET)"),
     (r"\b\d+(\.\d+)? (ms|s|min|h|d)( \d+ (ms|s|min|h))?\b", "LONG"),
     (r", LONG ago", ""),
+    (r"\bin \d+\.\d+s$", "in LONG"),  # the last line of pytest
     (r"\b[\d,]+ events\b", "N events"),
     (r"PostgreSQL \d+\.\d+", "PostgreSQL N"),
     (r"(process|\"pid\":|\"runId\":) \d+", r"\1 N"),

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
@@ -22,6 +22,7 @@ from zoneinfo import ZoneInfo
 
 from duly.testing import SimulatedHost
 from tests.compute import NotInTimeError
+from tests.fork_server import ForkedProcess, can_be_forked
 
 ROOT = Path(__file__).parent.parent.parent
 ZONE = "Africa/Lagos"  # no daylight saving: what these tests expect holds in every night of the year
@@ -57,6 +58,9 @@ def environment(**extra: str) -> dict[str, str]:
     return {**kept, "TZ": ZONE, "PYTHONPATH": str(ROOT / "src"), "TERM": "xterm-256color", **extra}
 
 
+Process = subprocess.Popen[bytes] | ForkedProcess
+
+
 class Outcome(NamedTuple):
     """How a program ended."""
 
@@ -72,19 +76,66 @@ class Outcome(NamedTuple):
 
 def duly(*arguments: str | Path, folder: Path, under: Sequence[str] = (), **extra: str) -> Outcome:
     """Run `duly` with these arguments, to its end; `under` is a command that starts it."""
-    done = subprocess.run(
-        [*under, sys.executable, "-m", "duly", *map(str, arguments)],
+    given, variables = [*map(str, arguments)], environment(**extra)
+    return _outcome(_piped(given, folder, variables) if not under else _started(given, folder, variables, under))
+
+
+def duly_into(stdout: int, *arguments: str | Path, folder: Path) -> Outcome:
+    """Run `duly` to its end with a file, a device or a pipe as its standard output."""
+    return _outcome(_piped([*map(str, arguments)], folder, environment(), stdout))
+
+
+def started(*arguments: str | Path, folder: Path, **extra: str) -> Outcome:
+    """Run `duly` to its end with an interpreter of its own, which imports what it needs."""
+    return _outcome(_started([*map(str, arguments)], folder, environment(**extra)))
+
+
+def _outcome(process: Process) -> Outcome:
+    try:
+        out, errors = process.communicate(timeout=PATIENCE_SECONDS)
+    finally:
+        _end(process)
+    assert process.returncode is not None
+    return Outcome(process.returncode, (out or b"").decode(), errors.decode())
+
+
+def _piped(arguments: Sequence[str], folder: Path, variables: Mapping[str, str], stdout: int | None = None) -> Process:
+    if can_be_forked(variables):
+        return ForkedProcess(arguments, folder, variables, stdout=stdout)
+    return _started(arguments, folder, variables, stdout=stdout)
+
+
+def _started(
+    arguments: Sequence[str],
+    folder: Path,
+    variables: Mapping[str, str],
+    under: Sequence[str] = (),
+    stdout: int | None = None,
+) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [*under, sys.executable, "-m", "duly", *arguments],
         cwd=folder,
-        env=environment(**extra),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_SECONDS,
-        check=False,
+        env=variables,
+        stdout=subprocess.PIPE if stdout is None else stdout,
+        stderr=subprocess.PIPE,
     )
-    return Outcome(done.returncode, done.stdout, done.stderr)
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _on_a_terminal(terminal: int, arguments: Sequence[str], folder: Path, variables: Mapping[str, str]) -> Process:
+    if can_be_forked(variables):
+        return ForkedProcess(arguments, folder, variables, stdin=terminal, stdout=terminal, stderr=terminal)
+    return subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", _ON_ITS_TERMINAL, sys.executable, "-m", "duly", *arguments],
+        cwd=folder,
+        env=variables,
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
+        start_new_session=True,
+    )
+
+
+def _end(process: Process) -> None:
     """Leave no process behind, however a test ended."""
     if process.poll() is None:
         process.kill()
@@ -96,13 +147,7 @@ class Service:
 
     def __init__(self, *arguments: str | Path, folder: Path, **extra: str) -> None:
         self.lines: list[dict[str, Any]] = []
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "duly", "run", *map(str, arguments)],
-            cwd=folder,
-            env=environment(**extra),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
+        self._process = _piped(["run", *map(str, arguments)], folder, environment(**extra))
         self.pid = self._process.pid
         self._unread = b""
 
@@ -151,8 +196,11 @@ class Service:
     @contextlib.contextmanager
     def frozen(self) -> Iterator[None]:
         """Pause the process: what changes in its files meanwhile was changed by another one."""
-        self.send(signal.SIGSTOP)
-        os.waitpid(self.pid, os.WUNTRACED)
+        if isinstance(self._process, ForkedProcess):
+            self._process.freeze()
+        else:
+            self.send(signal.SIGSTOP)
+            os.waitpid(self.pid, os.WUNTRACED)
         try:
             yield
         finally:
@@ -180,6 +228,7 @@ class Service:
         """Wait for the end, and read the remaining lines."""
         out, err = self._process.communicate(timeout=PATIENCE_SECONDS)
         self.lines += [json.loads(line) for line in (self._unread + out).splitlines()]
+        assert self._process.returncode is not None
         return Outcome(self._process.returncode, out.decode(), err.decode())
 
     @property
@@ -194,16 +243,7 @@ class Terminal:
     def __init__(self, *arguments: str | Path, folder: Path, columns: int = 160, **extra: str) -> None:
         self._screen, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
-        command = [sys.executable, "-m", "duly", *map(str, arguments)]
-        self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", _ON_ITS_TERMINAL, *command],
-            cwd=folder,
-            env=environment(**extra),
-            stdin=theirs,
-            stdout=theirs,
-            stderr=theirs,
-            start_new_session=True,
-        )
+        self._process = _on_a_terminal(theirs, [*map(str, arguments)], folder, environment(**extra))
         os.close(theirs)
         self.pid = self._process.pid
         self.shown = ""

@@ -1,6 +1,7 @@
 """The command line as a whole: help, version, suggestions, completion, codes, colour."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -13,8 +14,10 @@ from zoneinfo import ZoneInfo
 import click
 import pytest
 
+from docs.site import manual
 from duly.cli import app
 from duly.cli.app import COMMANDS
+from duly.cli.commands.completion import SHELLS
 from duly.cli.file_watch import pause
 from duly.cli.output import Exit
 from duly.clock import SystemClock
@@ -80,9 +83,8 @@ def test_every_command_has_help_with_an_example_and_json(command: str, tmp_path:
     assert (text.code, text.err) == (0, "")
     example = text.out.split("Example:")[1].split("Options:")[0]
     assert f"duly {command}" in example
-    assert (
-        "--json" in text.out or "Commands:" in text.out or command in ("mcp", "web")
-    )  # which serve documents themselves
+    without = ("mcp", "web", "completion")  # the first two serve documents themselves, the last prints a script
+    assert "--json" in text.out or "Commands:" in text.out or command in without
 
 
 def test_the_summary_of_every_command_is_shown_whole(tmp_path: Path) -> None:
@@ -124,15 +126,35 @@ def test_wrong_usage_is_one_message_with_a_hint(arguments: list[str], message: s
 
 
 def test_completion_knows_commands_and_options(folder: Path) -> None:
-    """Bash asks through the environment, as the documented line sets up."""
-    script = duly(folder=folder, _DULY_COMPLETE="bash_source")
-    assert "complete " in script.out
+    """Bash asks through the environment, as its script sets up."""
     words = duly(folder=folder, _DULY_COMPLETE="bash_complete", COMP_WORDS="duly sta", COMP_CWORD="1")
     assert words.out.split() == ["plain,status"]
     options = duly(folder=folder, _DULY_COMPLETE="bash_complete", COMP_WORDS="duly run --log-f", COMP_CWORD="2")
     assert options.out.split() == ["plain,--log-format"]
     values = duly(folder=folder, _DULY_COMPLETE="bash_complete", COMP_WORDS="duly run --log-format j", COMP_CWORD="3")
     assert values.out.split() == ["plain,json"]
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_completion_prints_the_script_that_packages_install(shell: str, tmp_path: Path) -> None:
+    """Click's own variable of the environment prints it as well, and `share` has it."""
+    printed = duly("completion", shell, folder=tmp_path)
+    assert (printed.code, printed.err) == (0, "")
+    assert printed.out in [text for name, text in manual.files().items() if "man" not in name]
+    assert printed.out.strip() == duly(folder=tmp_path, _DULY_COMPLETE=f"{shell}_source").out.strip()
+
+
+def test_the_script_of_bash_completes(tmp_path: Path) -> None:
+    """In a real bash, as the documented line sets it up."""
+    (tmp_path / "duly").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m duly "$@"\n')
+    (tmp_path / "duly").chmod(0o755)
+    typed = 'COMP_WORDS=(duly completion z); COMP_CWORD=2; _duly_completion duly z completion; echo "${COMPREPLY[@]}"'
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-c", f'eval "$(duly completion bash)"; {typed}'],
+        capture_output=True, text=True, check=False, env=environment(PATH=path), cwd=tmp_path,
+    )  # fmt: skip
+    assert (done.stdout, done.stderr) == ("zsh\n", "")
 
 
 @pytest.mark.parametrize(
@@ -147,6 +169,7 @@ def test_completion_knows_commands_and_options(folder: Path) -> None:
         ("duly next --tz europe/berl", "", ["plain,Europe/Berlin"]),
         ("duly run ta", "", ["file,ta"]),
         ("duly trace ", "", ["plain,export"]),
+        ("duly completion ", "", ["plain,bash", "plain,zsh", "plain,fish"]),
         ("duly verify st", "", ["file,st"]),
     ],
 )
@@ -280,7 +303,7 @@ def test_a_duration_means_that_long_ago_however_it_is_written(text: str) -> None
 
 @pytest.mark.parametrize(("text", "reason"), [("yesterday", ", now"), ("2024-13-01", "(month must be in 1..12")])
 def test_what_is_not_a_moment_gets_a_reason_without_the_words_of_python(text: str, reason: str) -> None:
-    """What is wrong with a number is said, that a text is not in ISO format is not."""
+    """The message says what is wrong with a number, and not that a text is not in ISO format."""
     with pytest.raises(ValueError, match="is not a moment such as") as caught:
         parse_moment(text, UTC, instant_of(datetime(2024, 5, 1, tzinfo=UTC)))
     assert reason in str(caught.value)

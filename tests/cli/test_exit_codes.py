@@ -16,9 +16,19 @@ import pytest
 from duly.cli.app import COMMANDS, main
 from duly.cli.output import Exit
 from duly.testing import SimulatedHost
-from tests.cli.program import PATIENCE_SECONDS, Service, duly, environment, nothing, write_target
+from tests.cli.program import (
+    PATIENCE_SECONDS,
+    Service,
+    duly,
+    duly_into,
+    environment,
+    nothing,
+    started,
+    write_target,
+)
 from tests.postgres_server import bundled_binaries, server_of
 from tests.reference import ROOT, code, rows, sections
+from tests.stores.helpers import change
 
 PAGE = sections("exit-codes.md")
 ABOUT = {"trace": ["trace export"], "store": ["store sql", "store install", "store check"]}
@@ -68,6 +78,8 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Path:
             await scheduler.stop()
 
     asyncio.run(live("state.db", [("kept", "0 0 1 1 *", nothing, HOUR)], trace=True))
+    shutil.copy2(folder / "state.db", folder / "torn.db")
+    change(folder / "torn.db", "DELETE FROM trace WHERE seq = 2")
     asyncio.run(live("untraced.db", [("kept", "0 0 1 1 *", nothing, HOUR)], trace=False))
     asyncio.run(live("empty.db", [], trace=False))
     return folder
@@ -104,6 +116,22 @@ def _on_a_server(*arguments: str) -> "Callable[[Path], int]":
         return duly("store", *arguments, folder=folder, PGHOST=str(server.folder)).code
 
     return run
+
+
+def _copied(store: str, *arguments: str) -> "Callable[[Path], int]":
+    """A copy to a schema of its own on a server."""
+
+    def run(folder: Path) -> int:
+        url = server_of(bundled_binaries()).url()
+        return duly("copy", store, url, "--schema", f"copy of {store}", *arguments, folder=folder).code
+
+    return run
+
+
+def _copied_while_held(folder: Path) -> int:
+    with Service("tasks.py", "--store", "used.db", folder=folder) as service:
+        service.expect("ProgramReady")
+        return _copied("used.db")(folder)
 
 
 Case = tuple[str, ...] | Callable[[Path], int]
@@ -164,9 +192,15 @@ CASES: dict[tuple[str, int], Case] = {
     ("store check", 0): _on_a_server("check", "postgresql://duly@/codes"),
     ("store check", 1): _on_a_server("check", "postgresql://stranger@/codes"),
     ("store check", 4): ("store", "check", NOWHERE),
+    ("copy", 0): _copied("state.db", "--trace-file", "copied.jsonl"),
+    ("copy", 2): ("copy", "state.db", "other.db"),
+    ("copy", 4): ("copy", "state.db", NOWHERE),
+    ("copy", 5): _copied_while_held,
+    ("copy", 7): _copied("torn.db"),
     ("mcp", 0): ("mcp", "--store", "state.db"),
     ("mcp", 3): ("mcp", "--store", "state.db", "broken.py"),
     ("mcp", 4): ("mcp", "--store", "damaged.db"),
+    ("completion", 0): ("completion", "bash"),
 }
 """By command and code: arguments that lead there, or a function that does it and returns the code."""
 
@@ -191,12 +225,12 @@ def test_every_command_has_a_section_and_every_code_of_it_a_case() -> None:
 
 @pytest.mark.parametrize(("name", "expected"), [pytest.param(*case, id=f"{case[0]}-{case[1]}") for case in CASES])
 def test_a_command_exits_with_the_documented_code(name: str, expected: int, stage: Path) -> None:
-    """Each code of each command, in a real process."""
+    """Each code of each command, in a real process; where it is 0, an interpreter is started for it."""
     case = CASES[name, expected]
     if callable(case):
         assert case(stage) == expected
         return
-    done = duly(*case, folder=stage)
+    done = duly(*case, folder=stage) if expected else started(*case, folder=stage)
     assert done.code == expected, done
     assert ("error: " in done.err) == (expected != Exit.OK and (name, expected) not in ANSWERS)
 
@@ -253,9 +287,10 @@ def test_a_full_disk_is_74(stage: Path) -> None:
         "run --help",
         "--version",
     ):
-        done = _in_a_shell(f"{arguments} > /dev/full", stage)
-        assert done.returncode == Exit.OUTPUT, (arguments, done)
-        assert done.stderr == (
+        with open("/dev/full", "wb") as full:
+            done = duly_into(full.fileno(), *shlex.split(arguments), folder=stage)
+        assert done.code == Exit.OUTPUT, (arguments, done)
+        assert done.err == (
             "error: standard output cannot be written: no space left on device\nhint: make room, or write elsewhere\n"
         )
 

@@ -46,7 +46,7 @@ def test_runs_are_told_with_all_that_is_known(folder: Path) -> None:
     assert told["historyBegins"] == told["runs"][0]["startedAt"]
     assert set(told["runs"][0]) == {
         "runId", "task", "expression", "cause", "scheduledTime", "startedAt", "endedAt", "latenessMs", "durationMs",
-        "outcome", "error", "attempt", "key", "traceback",
+        "outcome", "error", "attempt", "key", "traceback", "host",
     }  # fmt: skip
     assert duly("history", "gone", "--store", "state.db", "--json", folder=folder).json["matching"] == 3
 

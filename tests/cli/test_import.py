@@ -59,7 +59,7 @@ def run_file(folder: Path, text: str) -> dict[str, Any]:
     ],
 )
 def test_a_line_becomes_a_registration(line: str, name: str, posix: str, note: str | None) -> None:
-    """What is rewritten is named."""
+    """Rewritten parts are named."""
     [entry] = crontab(line)
     assert entry.imported
     assert (entry.task, entry.expression) == (name, parse_cron(posix))

@@ -4,7 +4,7 @@ import asyncio
 import json
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -14,8 +14,11 @@ import pytest
 from mcp import Client, StdioServerParameters
 
 from duly.cli.mcp_server import server
+from duly.stores.postgres.url import read_url
 from duly.testing import SimulatedHost
 from tests.cli.program import ago, duly, environment, simulated, write_target
+from tests.cli.shop import TARGET, SharedStage
+from tests.postgres_server import bundled_binaries, server_of
 
 TASKS = '[("backup", "30 2 * * *", quick, timedelta(hours=1)), ("new", "0 0 1 1 *", quick, timedelta(hours=1))]'
 
@@ -43,12 +46,14 @@ async def folder(tmp_path: Path) -> Path:
 
 
 @asynccontextmanager
-async def connected(folder: Path, *arguments: str) -> AsyncIterator[Client]:
+async def connected(
+    folder: Path, *arguments: str, store: Sequence[str] = ("--store", "state.db")
+) -> AsyncIterator[Client]:
     """A client that has started the command."""
     variables = environment()
     parameters = StdioServerParameters(
         command=sys.executable,
-        args=["-m", "duly", "mcp", "--store", "state.db", *arguments],
+        args=["-m", "duly", "mcp", *store, *arguments],
         env={name: variables[name] for name in ("PATH", "PYTHONPATH", "TZ") if name in variables},
         cwd=folder,
     )
@@ -71,7 +76,7 @@ async def refusal(client: Client, tool: str, **arguments: Any) -> str:
 
 
 async def test_the_tools_answer_as_the_commands_do(folder: Path) -> None:
-    """SPEC 10.4: one JSON form, whoever shows it; there is no plan without a target, and the file stays as it is."""
+    """SPEC 10.4: one JSON form everywhere; there is no plan without a target, and the file stays as it is."""
     before = (folder / "state.db").read_bytes()
     async with connected(folder) as client:
         tools = (await client.list_tools()).tools
@@ -142,6 +147,32 @@ async def test_it_works_beside_a_scheduler(folder: Path) -> None:
         await host.scheduler().initialize([("job", "* * * * *", lambda: None, timedelta(minutes=1))])
         async with Client(server(folder / "state.db", None)) as client:
             assert [task["task"] for task in (await call(client, "status"))["tasks"]] == ["job"]
+
+
+async def test_it_reads_a_store_that_hosts_share(tmp_path: Path) -> None:
+    """By its URL, over standard input and output: hosts are in every answer, and the password is in none."""
+    stage = SharedStage(server_of(bundled_binaries()))
+    stage.fill()
+    (tmp_path / "tasks.py").write_text(TARGET)
+    named = ["--store", stage.url.replace("duly@", "duly:s3cret@"), "--schema", stage.schema]
+    async with connected(tmp_path, "tasks.py", store=named) as client:
+        status = await call(client, "status")
+        history = await call(client, "history", task="backup")
+        explained = await call(client, "explain", task="backup", at=stage.moment(2))
+        plan = await call(client, "plan")
+        unknown = await refusal(client, "history", task="bakup")
+    assert [(each["label"], each["state"]) for each in status["cluster"]["hosts"]] == [
+        ("web-1", "living"),
+        ("web-2", "buried"),
+    ]
+    assert [run["host"]["label"] for run in history["runs"]] == ["web-2", "web-1"]
+    assert {reason["code"] for reason in explained["reasons"]} >= {"ranOn", "hostBuried"}
+    assert (plan["edition"]["verdict"], [each["task"] for each in plan["new"]]) == ("applied", ["mail"])
+    assert "did you mean backup?" in unknown
+    assert "s3cret" not in f"{status} {history} {explained} {plan} {unknown}"
+    async with Client(server(read_url(stage.url, "nowhere"), None)) as client:
+        assert "no host has used this store yet" in await refusal(client, "status")
+    stage.close()
 
 
 def test_a_plan_can_be_made_before_there_is_a_store(tmp_path: Path) -> None:

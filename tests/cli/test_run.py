@@ -118,6 +118,26 @@ def test_a_first_start_of_many_tasks_is_summarised(
     assert ("new        … and 5 more tasks (-v lists all)" in terminal.shown) is counted
 
 
+@pytest.mark.parametrize(("options", "listed", "counted"), [([], 20, True), (["-v"], 25, False)])
+def test_a_start_that_changes_and_removes_many_tasks_is_summarised(
+    tmp_path: Path, options: list[str], listed: int, counted: bool
+) -> None:
+    """As new ones are: of each kind some have a line each, and the others are counted."""
+    write_target(tmp_path, '[(f"task-{n:02}", "0 0 1 1 *", quick, timedelta(0)) for n in range(50)]')
+    with Terminal("run", "tasks.py", "--store", "state.db", folder=tmp_path, NO_COLOR="1") as terminal:
+        terminal.expect("tasks.py on state.db: 50 tasks")
+        terminal.press("\x03")
+        assert terminal.end() == 0
+    write_target(tmp_path, '[(f"task-{n:02}", "0 0 2 1 *", quick, timedelta(0)) for n in range(25, 50)]')
+    with Terminal("run", "tasks.py", "--store", "state.db", *options, folder=tmp_path, NO_COLOR="1") as terminal:
+        terminal.expect("tasks.py on state.db: 25 tasks")
+        terminal.press("\x03")
+        assert terminal.end() == 0
+    for label in ("orphaned", "changed"):
+        assert terminal.shown.count(f"  {label:<11}task-") == listed
+        assert (f"{label:<11}… and 5 more tasks (-v lists all)" in terminal.shown) is counted
+
+
 # --- in a pipe -------------------------------------------------------------------------------------------------------
 
 

@@ -108,11 +108,12 @@ def test_tasks_overdue_beyond_a_minute_are_unhealthy(store: Path) -> None:
     assert failed["failures"] == 8
     assert set(calm) == {
         "task", "expression", "retryDelayMs", "state", "knownSince", "lastAttemptAt", "lastSuccessAt", "lastFailureAt",
-        "lastError", "failures", "pendingRetryUntil", "nextAt", "nextIs", "owedSince", "lateMs", "runId",
+        "lastError", "failures", "pendingRetryUntil", "nextAt", "nextIs", "owedSince", "lateMs", "runId", "host",
     }  # fmt: skip
-    assert {"command", "format", "store", "at", "healthy", "problems", "zone", "hostZone", "holder", "tasks"} == set(
-        told.json
-    )
+    assert set(told.json) == {
+        "command", "format", "store", "at", "healthy", "problems", "warnings", "zone", "hostZone", "holder", "cluster",
+        "tasks",
+    }  # fmt: skip
 
 
 async def test_a_last_poll_too_long_ago_is_unhealthy(tmp_path: Path) -> None:
@@ -204,7 +205,7 @@ async def busy(tmp_path: Path) -> Path:
 
 
 def test_on_80_columns_names_states_and_errors_are_whole(busy: Path) -> None:
-    """What matters stays, the error stands beneath its row, and what there was no room for is named."""
+    """Important columns stay, the error stands beneath its row, and columns without room are named."""
     with Terminal("status", "--store", "state.db", folder=busy, columns=80, NO_COLOR="1") as terminal:
         assert terminal.end() == 1
     lines = [line.rstrip() for line in terminal.shown.splitlines()]

@@ -25,7 +25,7 @@ class Shop:
         return duly("store", *arguments, folder=self.folder, PGHOST=str(self.server.folder), **environment)
 
     def found(self, user: str = "app", *arguments: str) -> dict[str, tuple[str, str]]:
-        """What `check` finds, by subject: weight and text."""
+        """The findings of `check`, by subject: weight and text."""
         done = self.store("check", f"postgresql://{user}@/shop", "--json", *arguments)
         assert done.err == ""
         return {each["subject"]: (each["weight"], each["text"]) for each in json.loads(done.out)["findings"]}
@@ -129,26 +129,6 @@ def test_a_password_from_the_environment_and_a_service_work(shop: Shop) -> None:
         "install", "postgresql://?service=shop", PGSERVICEFILE=str(shop.folder / "services"), PGPASSWORD=SECRET
     )
     assert done.out == "postgresql:// (service shop, schema duly): version 1 installed\n"
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["status", "--store", "URL"],
-        ["history", "--store", "URL"],
-        ["run", "tasks.py", "--store", "URL"],
-        ["trace", "export", "URL"],
-        ["verify", "URL"],
-    ],
-)
-def test_no_command_takes_a_url_for_a_file(arguments: list[str], tmp_path: Path) -> None:
-    """SPEC 9.1: not in force yet; 9.22: the message would quote a password."""
-    url = f"postgresql://app:{SECRET}@db/shop"
-    done = duly(*(url if each == "URL" else each for each in arguments), folder=tmp_path)
-    assert (done.code, done.out) == (4, "")
-    assert "a store on PostgreSQL cannot be read or run yet" in done.err
-    assert SECRET not in done.err
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_without_psycopg_the_extra_is_named(tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ async def test_a_disk_that_does_not_answer_is_not_an_empty_one(
 
 
 def refusal(attempt: Callable[[], object]) -> tuple[str, Exit, bool]:
-    """What another user gets: the message, the exit code, and whether the store would count as unused."""
+    """The answer to another user: the message, the exit code, and whether the store would count as unused."""
 
     def tried() -> tuple[str, Exit, bool]:
         try:

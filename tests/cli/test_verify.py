@@ -21,7 +21,7 @@ from duly.core.moments import Delay, Instant
 from duly.formal import IS, RE, RS, SE, SS, Header, Writer, check
 from duly.formal.checking import Checker
 from duly.formal.reader import events
-from duly.formal.trace import BT, IE, RG, WK, Event
+from duly.formal.trace import BT, IE, RG, WK, Event, shared_header
 from duly.stores import SqliteStore
 from duly.stores.sqlite.trace import Tracing
 from duly.testing import SimulatedHost
@@ -40,6 +40,7 @@ from tests.cli.program import (
     simulated,
     write_target,
 )
+from tests.formal.hosts import hosts_story
 from tests.stores.helpers import older_layout
 
 EXAMPLES = ROOT / "examples" / "traces"
@@ -323,6 +324,22 @@ def test_the_json_of_a_violation_is_complete() -> None:
     assert all(each["value"] == "holding" and each["openCount"] == 0 for each in others)
 
 
+def test_a_trace_of_many_hosts_is_judged_and_its_violations_name_their_hosts(tmp_path: Path) -> None:
+    """SPEC 7.6: the file says that it is that of a shared store; its sub-trace has lines as the file has them."""
+    out = io.BytesIO()
+    writer = Writer(out.write, shared_header("a test"))
+    writer.add_all(hosts_story("1:Join 2:Join Due 1:RS Due 2:RS"))
+    writer.seal(clean=False)
+    (tmp_path / "hosts.jsonl").write_bytes(out.getvalue())
+    result = duly("verify", "hosts.jsonl", folder=tmp_path)
+    assert result.code == 1
+    assert "task 'x': starts while run 1001 on host 1 has not ended" in result.out
+    assert "RS  host=2 task=x generation=1 run=2001 cause=cron slots=0" in result.out
+    found = duly("verify", "hosts.jsonl", "--json", folder=tmp_path).json["properties"][0]["first"]
+    assert (found["registers"]["host"], found["registers"]["runHost"]) == (2, 1)
+    assert [json.loads(line) for line in out.getvalue().splitlines()][-2] == found["subTrace"]["events"][-1]
+
+
 def test_what_is_open_is_pending_or_at_a_clean_end_violated(tmp_path: Path) -> None:
     """FORMAL A2: on a sealed trace pending becomes violated; a pending property is not a failure."""
     owed = [*begun(1), WK(7, after(61), 0)]
@@ -364,7 +381,7 @@ def _broken() -> list[tuple[str, list[bytes], str]]:
         ("mixed", [*whole[:6], other[6], *whole[7:]], "line 16: the seal's hash differs"),
         ("two traces", [*whole, *other], "line 17: the segment does not follow the one before"),
         ("without a header", whole[1:], "line 1: a trace begins with a header"),
-        ("of another version", [whole[0].replace(b'"version":2', b'"version":3'), *whole[1:]], "line 1: the trace has"),
+        ("of another version", [whole[0].replace(b'"version":2', b'"version":4'), *whole[1:]], "line 1: the trace has"),
         ("no JSON", [*whole[:5], b"hello\n", *whole[6:]], "line 6: the line is not JSON"),
         ("a foreign event", [*whole[:5], b'["XX",5]\n', *whole[6:]], "line 6: there is no event 'XX'"),
         ("a false snapshot", [whole[0].replace(b"null}", snapshot)], "line 1: the register snapshot"),

@@ -60,7 +60,7 @@ def test_either_day_field_is_enough(text: str, words: str) -> None:
 
 
 def meaning(expression: CronExpression) -> object:
-    """What an expression matches, computed the long way."""
+    """The matches of an expression, computed the long way."""
     _, _, day, _, weekday = expression.text.split()
     by_day, by_weekday = day != "*", weekday != "*"
     days = {
@@ -106,7 +106,7 @@ def test_a_long_list_is_cut_short_for_people(text: str, short: str) -> None:
 
 
 def test_two_expressions_that_look_alike_when_they_are_cut_short_stay_whole() -> None:
-    """What changed must be seen."""
+    """A change must be seen."""
     old, new = "0,5,10,15,20,25,30 * * * *", "0,5,10,16,20,25,30 * * * *"
     assert shortened(old) == shortened(new)
     assert shortened_pair(old, new) == (old, new)

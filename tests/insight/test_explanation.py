@@ -1,6 +1,7 @@
 """Why a task ran, did not run, or ran late at a minute: the reasons, from what is known."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from duly.core.moments import Delay, Instant, Minute, instant_of
 from duly.insight.evidence import Evidence
 from duly.insight.explanation import Answer, Explanation, explanation_of
 from duly.insight.json_form import json_form
-from duly.stores.port import Declaration, RunRecord
+from duly.stores.port import ClusterRecord, Declaration, HostName, RunRecord, StoredHost
 from tests.reference import code, rows, sections
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -296,6 +297,68 @@ def test_how_many_occurrences_one_start_served() -> None:
     answer = ask("2024-05-02T08:00", [DAYS_BEFORE, AFTER_DOWNTIME], **DOWN)
     assert "one start serves 3 occurrences, from 2024-04-30 02:30 to 02:30" in texts(answer)
     assert "last seen at 2024-04-30 12:00, back at 08:00" in texts(answer)
+
+
+# --- hosts -----------------------------------------------------------------------------------------------------------
+
+
+def cluster(**gone: Any) -> ClusterRecord:
+    """Two hosts; the second one had its last beat at 02:31."""
+    hosts = [
+        StoredHost(
+            key, f"{key:032x}", f"web-{key}", at("2024-05-01T00:00"), 30_000_000, 1, at("2024-05-02T02:31"), None
+        )
+        for key in (1, 2)
+    ]
+    hosts[1] = replace(hosts[1], **gone)
+    return ClusterRecord(hosts, 1, at("2024-05-01T00:00"), {}, 9, None)
+
+
+ONE, TWO = HostName(1, "web-1"), HostName(2, "web-2")
+# Each host numbers its own runs, so the numbers have no order in time.
+CUT_SHORT = ran("2024-05-02T02:30", outcome="interrupted", number=2 * 10**12 + 9)._replace(host=TWO)
+REPEATED = ran("2024-05-02T02:33", "2024-05-02T02:34", cause="interrupted", scheduled="2024-05-02T02:30", number=10**12)
+REPEATED = REPEATED._replace(host=ONE)
+
+
+def test_a_run_of_a_shared_store_names_its_host() -> None:
+    on_time = ran("2024-05-02T02:30", "2024-05-02T02:31", number=10**12 + 4)._replace(host=ONE)
+    found = ask("2024-05-02T02:30", [on_time], cluster=cluster(), declarations=[declared(since="2024-05-02T00:00")])
+    assert codes(found) == ["onTime", "ranOn", "succeeded"]
+    assert found.reasons[1].text == "host 1 (web-1) ran it"
+    assert found.reasons[1].facts == {"host": 1, "label": "web-1"}
+
+
+def test_a_burial_is_the_reason_of_an_interruption_and_another_host_takes_the_task_over() -> None:
+    """SPEC 9.5: the record of a host that was buried has its last beat."""
+    known: dict[str, Any] = {"cluster": cluster(gone="buried"), "declarations": [declared(since="2024-05-02T00:00")]}
+    found = ask("2024-05-02T02:30", [CUT_SHORT, REPEATED], **known)
+    assert codes(found) == ["onTime", "ranOn", "interrupted", "hostBuried"]
+    assert found.reasons[2].text == "it was cut short by a crash, and started again at 02:33"
+    assert found.reasons[3].text == "host 2 (web-2) was buried: its last beat was at 02:31"
+    found = ask("2024-05-02T02:33", [CUT_SHORT, REPEATED], **known)
+    assert codes(found) == ["interruptedAndRestarted", "hostBuried", "ranOn", "takenOver", "succeeded"]
+    assert found.reasons[3].text == "it took the task over from host 2 (web-2), which ran it before"
+    assert found.reasons[3].facts == {"host": 1, "from": 2}
+
+
+def test_a_host_that_left_is_named_as_well() -> None:
+    assert "hostLeft" in codes(ask("2024-05-02T02:30", [CUT_SHORT], cluster=cluster(gone="left")))
+    assert not {"hostLeft", "hostBuried"} & set(codes(ask("2024-05-02T02:30", [CUT_SHORT], cluster=cluster())))
+
+
+def test_without_a_host_nothing_ran() -> None:
+    """In the words of hosts: they beat, and no single one is the scheduler."""
+    alone: dict[str, Any] = {"cluster": cluster(), "last_poll": at("2024-05-02T02:31")}
+    found = ask("2024-05-03T02:30", **alone)
+    assert found.reasons[-1].text == "no host is running; the last beat was at 2024-05-02 02:31"
+    back: dict[str, Any] = {
+        "arrivals": [at("2024-05-03T07:00")],
+        "last_sign_of_life": lambda before: at("2024-05-02T02:31"),
+    }
+    late = ran("2024-05-03T07:00", "2024-05-03T07:01", number=10**12 + 1)._replace(host=ONE)
+    found = ask("2024-05-03T02:30", [late], cluster=cluster(), **back)
+    assert "every host was down: last seen at 2024-05-02 02:31, back at 07:00" in [each.text for each in found.reasons]
 
 
 def test_an_explanation_has_one_json_form() -> None:

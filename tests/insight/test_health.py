@@ -206,12 +206,12 @@ def test_an_expression_whose_calendar_has_ended_is_due_no_more(tmp_path: Path) -
 
 
 def test_the_json_form_has_the_documented_members(tmp_path: Path) -> None:
-    """SPEC 10.4: one form, whoever shows it."""
+    """SPEC 10.4: one form, wherever it is shown."""
     examination, [status] = examined(make_store(tmp_path / "state.db", [Row("task")]))
     assert list(json_form(examination.health, UTC)) == [
-        "store", "at", "healthy", "problems", "zone", "hostZone", "holder",
+        "store", "at", "healthy", "problems", "warnings", "zone", "hostZone", "holder", "cluster",
     ]  # fmt: skip
     assert list(json_form(status, UTC)) == [
         "task", "expression", "retryDelayMs", "state", "knownSince", "lastAttemptAt", "lastSuccessAt", "lastFailureAt",
-        "lastError", "failures", "pendingRetryUntil", "nextAt", "nextIs", "owedSince", "lateMs", "runId",
+        "lastError", "failures", "pendingRetryUntil", "nextAt", "nextIs", "owedSince", "lateMs", "runId", "host",
     ]  # fmt: skip

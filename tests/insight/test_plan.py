@@ -1,4 +1,4 @@
-"""What initialize() would do with a store, as a value."""
+"""The plan of an initialize(), as a value."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta

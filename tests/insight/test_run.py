@@ -40,6 +40,7 @@ def test_a_run_says_how_late_it_was_and_how_long_it_took() -> None:
         "attempt": None,
         "key": None,
         "traceback": None,
+        "host": None,
     }
 
 

@@ -6,7 +6,8 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from duly import parse_cron
-from duly.insight.zone_changes import leaps, zone_change_around, zone_changes
+from duly.core.moments import MICROSECONDS, Instant, as_datetime, instant_of, minute_of
+from duly.insight.zone_changes import LocalTime, leaps, zone_change_around, zone_changes
 
 BERLIN = ZoneInfo("Europe/Berlin")
 
@@ -63,3 +64,24 @@ def test_the_leaps_of_an_expression_have_the_minutes_that_it_names() -> None:
         ("repeated", ["10-27 02:15", "10-27 02:45"]),
     ]
     assert list(leaps(parse_cron("0 12 * * *"), BERLIN, utc("2024-01-01T00:00"), utc("2025-01-01T00:00"))) == []
+
+
+@pytest.mark.parametrize(
+    ("zone_name", "until"),
+    [("Europe/Berlin", "2024-10-28T00:00"), ("Australia/Lord_Howe", "2024-04-08T00:00"), ("UTC", "2024-04-08T00:00")],
+)
+def test_a_wall_clock_by_integers_shows_what_datetimes_do(zone_name: str, until: str) -> None:
+    zone, end = ZoneInfo(zone_name), instant_of(utc(until))
+    begin = Instant(end - 3 * 86_400 * MICROSECONDS)
+    clock = LocalTime(zone, begin, end)
+    instants = [Instant(begin + 1_234_567_891 * number) for number in range(209)]
+    for instant in instants:
+        shown = as_datetime(instant, zone)
+        naive = shown.replace(tzinfo=UTC, microsecond=0)
+        assert clock.shown(instant) == instant_of(naive) // MICROSECONDS
+        steady = clock.steady_until(instant)
+        last = as_datetime(Instant(steady - 1), zone)
+        assert (last.date(), last.utcoffset()) == (shown.date(), shown.utcoffset())
+        after = as_datetime(steady, zone)
+        assert (after.date(), after.utcoffset()) != (shown.date(), shown.utcoffset())
+    assert clock.minutes(instants) == {minute_of(instant, zone) for instant in instants}

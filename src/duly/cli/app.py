@@ -1,9 +1,4 @@
-"""The command `duly`: finds and loads commands, and turns every failure into one message and an exit code.
-
-Completion of commands, options, values, tasks and zones, for bash (zsh and fish work alike):
-
-    eval "$(_DULY_COMPLETE=bash_source duly)"
-"""
+"""The command `duly`: finds and loads commands, and turns every failure into one message and an exit code."""
 
 import importlib
 import sys
@@ -33,8 +28,10 @@ COMMANDS: Final[dict[str, str]] = {
     "verify": "duly.cli.commands.verify:verify",
     "import": "duly.cli.commands.import_:import_",
     "store": "duly.cli.commands.store:store",
+    "copy": "duly.cli.commands.copy:copy",
     "web": "duly.cli.commands.web:web",
     "mcp": "duly.cli.commands.mcp:mcp",
+    "completion": "duly.cli.commands.completion:completion",
 }
 """The place of each command, in the order of the help; a module is imported when its command is used."""
 
@@ -81,7 +78,7 @@ def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None
     cls=Commands,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Shell completion: docs/commands.md. Exit codes, errors, events and JSON: docs/reference/",
+    epilog="Exit codes, errors, events and JSON: docs/reference/",
 )
 @click.option(
     "--version", is_flag=True, expose_value=False, is_eager=True, callback=_print_version, help="Show the version."

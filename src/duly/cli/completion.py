@@ -1,4 +1,4 @@
-"""What a shell completes beside commands, options and choices: names of tasks, zones, and files as TARGET.
+"""The script of a shell, and completion beyond commands, options and choices: tasks, zones, files as TARGET.
 
 Completion runs while a person types: it opens no store but the one that is named, imports no TARGET, and offers nothing
 instead of failing.
@@ -6,21 +6,31 @@ instead of failing.
 
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Final
 from zoneinfo import available_timezones
 
 import click
-from click.shell_completion import CompletionItem
+from click.shell_completion import CompletionItem, ShellComplete, get_completion_class
 
+from duly.cli.output import Failure
 from duly.cli.store import reader_of
 from duly.errors import DulyError
 from duly.stores import View
+from duly.stores.place import place_of
+from duly.stores.postgres.url import DEFAULT_SCHEMA
 
 _NAMES_MAX: Final = 1_000
 """The most names that are offered; a shell asks before it shows even fewer."""
 
 _HIGHEST: Final = "\U0010ffff"
+
+
+def completion_script(command: click.Command, shell: str) -> str:
+    """The script by which a shell that click knows completes `duly`, with an end of line."""
+    kind = get_completion_class(shell)
+    assert kind is not None
+    # That of the base class: bash's own starts bash, to see whether it is new enough.
+    return ShellComplete.source(kind(command, {}, "duly", "_DULY_COMPLETE")).rstrip("\n") + "\n"
 
 
 def complete_task(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -29,8 +39,9 @@ def complete_task(ctx: click.Context, _: click.Parameter, incomplete: str) -> li
     if not store:
         return []
     try:
-        names = reader_of(Path(store)).read(lambda view: _names(view, incomplete))
-    except (DulyError, OSError):
+        schema = ctx.params.get("schema") or os.environ.get("DULY_SCHEMA") or DEFAULT_SCHEMA
+        names = reader_of(place_of(store, schema)).read(lambda view: _names(view, incomplete))
+    except (DulyError, Failure, OSError):
         return []
     # The shell reads one name per line.
     return [CompletionItem(name) for name in names if name.isprintable()]

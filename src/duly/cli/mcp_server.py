@@ -9,7 +9,6 @@ from dataclasses import replace
 from datetime import UTC
 from functools import wraps
 from importlib.metadata import version
-from pathlib import Path
 from typing import Annotated, Any, Final, Literal, ParamSpec
 
 from mcp.server.mcpserver import MCPServer
@@ -17,6 +16,7 @@ from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import ToolAnnotations
 from pydantic import Field
 
+from duly.cli.commands.plan import planned_edition, surroundings
 from duly.cli.output import Failure, failure_of
 from duly.cli.store import reader_of, unknown_task
 from duly.cli.target import Loaded, load
@@ -29,6 +29,7 @@ from duly.insight.moment_text import parse_moment
 from duly.insight.plan import stored_tasks
 from duly.insight.zone import zone_in_use
 from duly.stores import RunSelection, View
+from duly.stores.place import StorePlace, name_of
 
 P = ParamSpec("P")
 Document = dict[str, Any]
@@ -47,7 +48,7 @@ Moment = Annotated[str, Field(description="2024-03-31T01:50, 2024-03-31, 01:50 (
 Zone = Annotated[str, Field(description="The name of a time zone, such as Europe/Berlin")]
 
 
-def server(store: Path, loaded: Loaded | None) -> MCPServer:
+def server(store: StorePlace, loaded: Loaded | None) -> MCPServer:
     """The server of a store; `plan` is among its tools if there is a target."""
     made = MCPServer("duly", instructions=_INSTRUCTIONS, version=version("duly"), log_level="WARNING")
     tools = _Tools(store)
@@ -61,7 +62,7 @@ def server(store: Path, loaded: Loaded | None) -> MCPServer:
 class _Tools:
     """One method for each tool; its docstring and its annotations are what the client sees."""
 
-    def __init__(self, store: Path) -> None:
+    def __init__(self, store: StorePlace) -> None:
         self._store = store
 
     def status(self, limit: Limit = 50) -> Document:
@@ -148,7 +149,7 @@ class _Tools:
 class _Planning:
     """The tool `plan`, which loads the target again each time."""
 
-    def __init__(self, store: Path, loaded: Loaded) -> None:
+    def __init__(self, store: StorePlace, loaded: Loaded) -> None:
         self._store = store
         self._loaded = loaded
 
@@ -171,14 +172,9 @@ class _Planning:
         at = now() if snapshot is None else snapshot.at
         planned = plan_of(self._loaded.registrations, stored, now=at, zone=zone, restart=True, marks=marks)
         used = None if snapshot is None else zone_name(zone_in_use(snapshot.zone, zone))
-        surroundings = {
-            "target": self._loaded.target.text,
-            "store": str(self._store),
-            "storeExists": snapshot is not None,
-            "held": snapshot is not None and snapshot.holder.alive,
-            "usedZone": used,
-        }
-        return _headed("plan", {**surroundings, **json_form(planned, zone)})
+        edition = planned_edition(self._loaded.registrations, stored, snapshot, "restart")
+        around = surroundings(self._loaded.target.text, name_of(self._store), snapshot, used, edition)
+        return _headed("plan", {**around, **json_form(planned, zone)})
 
 
 def _headed(command: str, document: Document) -> Document:

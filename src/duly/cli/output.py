@@ -8,6 +8,7 @@ docs/reference/exit-codes.md says what each code means, command by command; a te
 import contextlib
 import json
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -37,6 +38,9 @@ from duly.text import plain
 
 _SPOOL_BYTES: Final = 1 << 22
 """Output that is kept in memory until it is complete; more goes to a temporary file."""
+
+_SECRETS: Final = re.compile(r"(postgres(?:ql)?(?:\+\w+)?://[^\s:/@'\"]*):[^\s'\"]*@|(\bpassword=)[^\s&'\"]+")
+"""The password of a URL, before the last @ that may end it, or in its query part."""
 
 _PIPE_WIDTH: Final = 1_000
 """Columns where there is no terminal: tables are as wide as their content, and nothing is folded for a program."""
@@ -171,11 +175,16 @@ def note(text: str, label: str = "note", style: str = "bold") -> None:
 
 def show_failure(failure: Failure) -> None:
     """Print the message of a failure on standard error."""
-    note(plain(failure.message, lines=True), "error", "bold red")
+    note(_shown(failure.message), "error", "bold red")
     if failure.excerpt:
-        error_console().print(plain(failure.excerpt, lines=True), soft_wrap=True, style="dim")
+        error_console().print(_shown(failure.excerpt), soft_wrap=True, style="dim")
     if failure.hint:
-        note(plain(failure.hint, lines=True), "hint", "bold cyan")
+        note(_shown(failure.hint), "hint", "bold cyan")
+
+
+def _shown(text: str) -> str:
+    """A text for standard error. A URL that was given where none belongs may be quoted in it, without its password."""
+    return plain(_SECRETS.sub(lambda found: f"{found[1]}:…@" if found[1] else f"{found[2]}…", text), lines=True)
 
 
 def first_line(text: str, longest: int = 120) -> str:

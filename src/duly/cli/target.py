@@ -301,11 +301,12 @@ def _attribute(target: Target, module: ModuleType) -> Any:
 
 def _similar_attribute(owner: object, name: str) -> str:
     public = [each for each in vars(owner) if not each.startswith("_")] if hasattr(owner, "__dict__") else []
-    # If no name is similar: an attribute that has the shape of registrations.
-    close = meant(name, public) or next((each for each in public if _has_the_shape(getattr(owner, each))), None)
-    if close:
+    if close := meant(name, public):
         return f"did you mean {close}?"
-    return f"define {name}: a list of (name, cron, callback, retry delay), or a function that returns one"
+    wanted = f"define {name}: a list of (name, cron, callback, retry delay), or a function that returns one"
+    # A name that is far off was hardly meant; that it is there may help all the same.
+    there = next((each for each in public if _has_the_shape(getattr(owner, each))), None)
+    return wanted if there is None else f"{wanted}; {there} is such a list"
 
 
 def _has_the_shape(value: object) -> bool:

@@ -15,8 +15,11 @@ from typing import BinaryIO, Final, NamedTuple
 from duly.cli.output import Exit, Failure, fail, failure_of, reason_of
 from duly.cli.store import reader_of
 from duly.errors import TraceError
-from duly.stores import View
+from duly.stores import View, trace_copy
+from duly.stores.place import StorePlace, name_of
+from duly.stores.place import place_of as store_at
 from duly.stores.port import StoredTrace
+from duly.stores.postgres.url import is_url
 from duly.stores.sqlite.file import is_database
 from duly.text import meant, plain
 
@@ -32,19 +35,25 @@ class Input(NamedTuple):
     stored: StoredTrace | None
 
 
-def open_input(source: str, stack: contextlib.ExitStack) -> Input:
-    """Open a source that was named on the command line; the stack closes it."""
+def open_input(source: str, schema: str, stack: contextlib.ExitStack) -> Input:
+    """Open a source that was named on the command line; the stack closes it. `schema` is that of a URL."""
     if source == STANDARD_STREAM:
         return _standard_input(stack)
+    if is_url(source):
+        return _stored(store_at(source, schema), stack)
     path = Path(source)
     try:
         if not is_database(path):
             return _file(source, path, stack)
     except OSError as fault:
         raise _unreadable(path, fault) from fault
+    return _stored(path, stack)
+
+
+def _stored(store: StorePlace, stack: contextlib.ExitStack) -> Input:
     copy = _temporary(stack)
-    stored = copy_trace(path, copy)
-    return Input(source, copy, copy.tell(), stored)
+    stored = copy_trace(store, copy)
+    return Input(name_of(store), copy, copy.tell(), stored)
 
 
 def _file(source: str, path: Path, stack: contextlib.ExitStack) -> Input:
@@ -96,28 +105,24 @@ def _unreadable(path: Path, fault: OSError) -> Failure:
     return Failure(f"{path} cannot be read: {reason_of(fault)}", None, Exit.STORE)
 
 
-def copy_trace(store: Path, file: BinaryIO) -> StoredTrace:
+def copy_trace(store: StorePlace, file: BinaryIO) -> StoredTrace:
     """Write the trace of a store into a file; the store may be in use, and does not change.
 
     A trace that is not what was written is a failure that names the store.
     """
 
     def question(view: View) -> StoredTrace:
-        stored = view.trace()
+        stored = trace_copy.copy_trace(view, file)
         if stored is None:
             hint = "a trace is kept by `duly run --trace`, or Scheduler(..., trace=True)"
-            fail(f"{store} holds no trace: no scheduler on it was asked to keep one", hint, Exit.TRACE)
-        file.seek(0)
-        file.truncate()
-        file.writelines(view.trace_lines(stored))
-        file.flush()
+            fail(f"{name_of(store)} holds no trace: no scheduler on it was asked to keep one", hint, Exit.TRACE)
         return stored
 
     try:
         return reader_of(store).read(question)
     except TraceError as error:
         failure = failure_of(error)
-        failure.message = f"{place_of(store, error, stored=True)}: {error.details['reason']}"
+        failure.message = f"{place_of(name_of(store), error, stored=True)}: {error.details['reason']}"
         raise failure from error
     except OSError as fault:
         raise unwritable("the trace", fault) from fault

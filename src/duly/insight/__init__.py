@@ -1,9 +1,13 @@
-"""What a store means to people, as values that the command line and a dashboard show.
+"""The read side: what a store means to people, as values that the command line and a dashboard show.
 
 json_form     the one JSON form of every value, derived from its fields
 health        the situation of each task, what is owed, and whether that is healthy
+cluster       the hosts of a shared store: which live, what they declare, and what a host that joins would do
+problem       what is wrong with a store, or may soon be
 history       what has run, and how long the runs of each task took
 coming        the coming starts of an expression
+gauges        figures about a store as a whole, for a monitoring system
+habits        how long the runs of a task usually take, and how often they fail
 load          how many tasks are due in each minute to come
 explanation   why a task ran, did not run, or ran late at a minute; evidence: what that rests on
 plan          what initialize() would do with a store
@@ -25,12 +29,14 @@ from typing import TYPE_CHECKING
 from duly import lazy
 
 if TYPE_CHECKING:
+    from duly.insight.cluster import ClusterStatus, EditionPlan, EditionStatus, HostStatus, edition_plan
     from duly.insight.coming import Calendar, Coming, ComingStart
     from duly.insight.cron_check import CronCheck, CronFault, examine
     from duly.insight.cron_words import in_words
     from duly.insight.evidence import Evidence, evidence_of
     from duly.insight.explanation import Answer, Explanation, Reason, explain, explanation_of, minute_to_explain
-    from duly.insight.health import Examination, Health, Problem, Situations, TaskStatus
+    from duly.insight.gauges import NOT_READABLE, STORE_GAUGES, Gauge, GaugeFamily, holder_gauges, task_gauges
+    from duly.insight.health import Examination, Health, Situations, TaskStatus
     from duly.insight.history import Comparison, History, compare, history_of, runs_of
     from duly.insight.load import ComingLoad, LoadMinute, load_of
     from duly.insight.plan import (
@@ -44,14 +50,18 @@ if TYPE_CHECKING:
         plan_for,
         plan_of,
     )
+    from duly.insight.problem import Problem
     from duly.insight.run import RunReport, run_report
     from duly.insight.zone import zone_in_use
     from duly.insight.zone_changes import Leap, ZoneChange
 
 __all__ = [
+    "NOT_READABLE",
+    "STORE_GAUGES",
     "Answer",
     "BusyMinute",
     "Calendar",
+    "ClusterStatus",
     "Coming",
     "ComingLoad",
     "ComingStart",
@@ -59,11 +69,16 @@ __all__ = [
     "Configuration",
     "CronCheck",
     "CronFault",
+    "EditionPlan",
+    "EditionStatus",
     "Evidence",
     "Examination",
     "Explanation",
+    "Gauge",
+    "GaugeFamily",
     "Health",
     "History",
+    "HostStatus",
     "InterruptedTask",
     "Leap",
     "LoadMinute",
@@ -78,11 +93,13 @@ __all__ = [
     "TaskStatus",
     "ZoneChange",
     "compare",
+    "edition_plan",
     "evidence_of",
     "examine",
     "explain",
     "explanation_of",
     "history_of",
+    "holder_gauges",
     "in_words",
     "load_of",
     "minute_to_explain",
@@ -90,6 +107,7 @@ __all__ = [
     "plan_of",
     "run_report",
     "runs_of",
+    "task_gauges",
     "zone_in_use",
 ]
 
@@ -97,12 +115,14 @@ __all__ = [
 __getattr__, __dir__ = lazy.attributes(
     __name__,
     {
+        "cluster": ("ClusterStatus", "EditionPlan", "EditionStatus", "HostStatus", "edition_plan"),
         "coming": ("Calendar", "Coming", "ComingStart"),
         "cron_check": ("CronCheck", "CronFault", "examine"),
         "cron_words": ("in_words",),
         "evidence": ("Evidence", "evidence_of"),
         "explanation": ("Answer", "Explanation", "Reason", "explain", "explanation_of", "minute_to_explain"),
-        "health": ("Examination", "Health", "Problem", "Situations", "TaskStatus"),
+        "gauges": ("NOT_READABLE", "STORE_GAUGES", "Gauge", "GaugeFamily", "holder_gauges", "task_gauges"),
+        "health": ("Examination", "Health", "Situations", "TaskStatus"),
         "load": ("ComingLoad", "LoadMinute", "load_of"),
         "history": ("Comparison", "History", "compare", "history_of", "runs_of"),
         "plan": (
@@ -116,6 +136,7 @@ __getattr__, __dir__ = lazy.attributes(
             "plan_for",
             "plan_of",
         ),
+        "problem": ("Problem",),
         "run": ("RunReport", "run_report"),
         "zone": ("zone_in_use",),
         "zone_changes": ("Leap", "ZoneChange"),

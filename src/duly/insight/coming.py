@@ -16,7 +16,7 @@ from duly.insight.zone_changes import Leap, ZoneChange, leaps, zone_changes
 
 _YEAR: Final = timedelta(days=366)
 _CHANGES_KEPT_YEARS: Final = 30
-"""Changes of the zone within so many years are found once, for all expressions."""
+"""Changes of the zone within this many years are found once, for all expressions."""
 
 _LAST_WHOLE_YEAR: Final = 9_997 - _CHANGES_KEPT_YEARS
 """From then on, those years and a day may lead out of the calendar."""
@@ -27,14 +27,14 @@ _EXPRESSIONS_KEPT: Final = 2_000
 
 @dataclass(frozen=True, slots=True)
 class Coming:
-    """What comes for one task, or for an expression by itself."""
+    """The coming starts of one task, or of an expression by itself."""
 
-    task: str | None
-    expression: CronExpression
+    task: str | None  #: the name; None for an expression by itself
+    expression: CronExpression  #: the cron expression
     words: str
     """The expression in words."""
 
-    starts: Sequence[datetime]
+    starts: Sequence[datetime]  #: the coming starts
     leaps: Sequence[Leap]
     """Changes of the zone up to the last of the starts that skip or repeat minutes which the expression names."""
 
@@ -43,12 +43,17 @@ class Coming:
 class ComingStart:
     """One start among those of several tasks."""
 
-    at: datetime
-    task: str
+    at: datetime  #: when
+    task: str  #: the name of the task
 
 
 class Calendar:
-    """The starts of any number of expressions from one moment on; each expression is looked at once."""
+    """The starts of any number of expressions from one moment on; each expression is looked at once.
+
+    Parameters:
+        since: the first moment that counts; its zone is that of the starts.
+        count: how many starts of each expression are found.
+    """
 
     def __init__(self, since: datetime, count: int) -> None:
         zone = since.tzinfo
@@ -64,11 +69,21 @@ class Calendar:
         self._expression = lru_cache(_EXPRESSIONS_KEPT)(self._find)
 
     def coming(self, task: str | None, expression: CronExpression) -> Coming:
-        """What comes for a task, or for an expression by itself."""
+        """The coming starts of a task, or of an expression by itself.
+
+        Parameters:
+            task: the name of the task; None for an expression by itself.
+            expression: its cron expression.
+        """
         return Coming(task, expression, *self._expression(expression))
 
     def merged(self, tasks: Iterable[tuple[str, CronExpression]], count: int) -> Sequence[ComingStart]:
-        """The first starts of all tasks together; those of one minute in the order of the tasks."""
+        """The first starts of all tasks together; those of one minute in the order of the tasks.
+
+        Parameters:
+            tasks: names and expressions.
+            count: how many starts at most.
+        """
         return heapq.nsmallest(
             count,
             (ComingStart(at, name) for name, expression in tasks for at in self._expression(expression)[1]),

@@ -22,42 +22,42 @@ class CronFault:
     field: str
     """`minute`, `hour`, `day`, `month`, `weekday`, or `expression` for the whole."""
 
-    reason: str
-    hint: str | None
-    begin: int
-    end: int
+    reason: str  #: what is wrong with the field
+    hint: str | None  #: what to do about it
+    begin: int  #: where the wrong part begins in the text, from 0
+    end: int  #: where it ends
 
 
 @dataclass(frozen=True, slots=True)
 class CronCheck:
-    """What there is to say about one text."""
+    """The findings about one text."""
 
     expression: str
     """The text."""
 
-    valid: bool
+    valid: bool  #: whether it is POSIX cron that can match
     words: str | None
-    """What it says, in words, if it is valid."""
+    """The expression in words, if it is valid."""
 
     warnings: Sequence[str]
-    """What it does that many would not expect, if it is valid."""
+    """Effects that many would not expect, if it is valid."""
 
-    error: CronFault | None
+    error: CronFault | None  #: what is wrong with it, if it is not valid
     posix: str | None
     """POSIX cron that means the same, if it is cron of another dialect."""
 
-    posix_words: str | None
+    posix_words: str | None  #: what `posix` says, in words
     rewritten: Sequence[Remark]
-    """What differs between the text and `posix`."""
+    """The differences between the text and `posix`."""
 
     obstacles: Sequence[Remark]
     """Why there is no POSIX cron that means the same."""
 
-    parsed: CronExpression | None = field(repr=False)
+    parsed: CronExpression | None = field(repr=False)  #: the expression, if it is valid
 
     @property
     def advice(self) -> str | None:
-        """What to do about an invalid text, in a line."""
+        """The advice about an invalid text, in a line."""
         if self.posix is not None:
             return f"write '{self.posix}'"
         if self.obstacles:
@@ -67,7 +67,7 @@ class CronCheck:
 
 @dataclass(frozen=True, slots=True)
 class TaskWarning:
-    """What the expression of a task does that many would not expect."""
+    """An effect of a task's expression that many would not expect."""
 
     task: str
     expression: str
@@ -100,7 +100,14 @@ def examine_tasks(target: str, tasks: Sequence[tuple[str, CronExpression]]) -> T
 
 
 def examine(text: str) -> CronCheck:
-    """Read a text; if that fails, find the place, the reason, and the POSIX cron that means the same."""
+    """Read a text; if that fails, find the place, the reason, and the POSIX cron that means the same.
+
+    Parameters:
+        text: the text.
+
+    Returns:
+        What there is to say about it. A text that is wrong raises nothing.
+    """
     try:
         parsed = parse_cron(text)
     except InvalidCronExpressionError as error:

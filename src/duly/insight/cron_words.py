@@ -22,7 +22,11 @@ _ELEMENTS_SHOWN_MAX: Final = 6
 
 
 def in_words(expression: CronExpression) -> str:
-    """When an expression is due, as a phrase that follows "runs"."""
+    """When an expression is due, as a phrase that follows "runs".
+
+    Parameters:
+        expression: the cron expression.
+    """
     time = _time_of_day(expression.minutes, expression.hours)
     days = _days(expression)
     if days == "every day" and time.startswith(("every", "at minute")):

@@ -17,12 +17,13 @@ from duly.core.due import latest_due, next_due
 from duly.core.moments import MICROSECONDS, Instant, Minute, as_datetime, begin, instant_of, minute_of, zone_name
 from duly.core.task import CRASH_LOOP_DELAY
 from duly.errors import CronCalculationError
+from duly.insight.cluster import host_text
 from duly.insight.cron_words import shortened, shortened_pair
 from duly.insight.evidence import OCCURRENCES_COUNTED_MAX, Evidence, evidence_of
 from duly.insight.run import RunReport, run_report
 from duly.insight.words import between, stretch
 from duly.insight.zone_changes import zone_change_around
-from duly.stores.port import Declaration, RunRecord, View
+from duly.stores.port import Declaration, HistoryExtent, RunRecord, View
 
 PUNCTUAL: Final = 5 * MICROSECONDS
 """A start this close to its minute is on time: polling, deciding and committing take a moment."""
@@ -31,57 +32,73 @@ PUNCTUAL: Final = 5 * MICROSECONDS
 class Answer(Enum):
     """The answer in a word."""
 
-    RAN = "ran"
-    RAN_LATE = "ranLate"
-    NOT_DUE = "notDue"
-    SERVED_LATER = "servedLater"
-    NOT_RUN = "didNotRun"
-    OWED = "owed"
-    NOT_YET = "notYet"
-    UNKNOWN = "unknown"
+    RAN = "ran"  #: it started in that minute
+    RAN_LATE = "ranLate"  #: it started in that minute, and late
+    NOT_DUE = "notDue"  #: its expression does not name that minute
+    SERVED_LATER = "servedLater"  #: a later start served that minute
+    NOT_RUN = (
+        "didNotRun"  #: its expression names that minute, and nothing was owed for it: skipped, repeated, not declared
+    )
+    OWED = "owed"  #: no start has served that minute yet
+    NOT_YET = "notYet"  #: that minute is still to come
+    UNKNOWN = "unknown"  #: the store does not know any more
 
 
 @dataclass(frozen=True, slots=True)
 class Reason:
     """One part of an explanation: a stable code, a sentence, and the facts in it under their names in JSON."""
 
-    code: str
-    text: str
-    facts: dict[str, Any] = field(default_factory=dict)
+    code: str  #: stable; docs/reference/json.md has all of them
+    text: str  #: the reason in a sentence
+    facts: dict[str, Any] = field(default_factory=dict)  #: the facts in that sentence, under their names in JSON
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
     """Why a task did what it did at one minute."""
 
-    task: str
+    task: str  #: the name of the task
     at: datetime
     """The minute asked about, in the zone of the question."""
 
-    zone: str
-    verdict: Answer
-    headline: str
-    reasons: Sequence[Reason]
+    zone: str  #: the zone of the question
+    verdict: Answer  #: the answer in a word
+    headline: str  #: the answer in a few words
+    reasons: Sequence[Reason]  #: what it rests on
     run: RunReport | None
     """The run that the answer is about, if there is one."""
 
 
-def explain(view: View, task: str, asked: datetime) -> Explanation:
-    """Explain what a task of a store did at the minute that contains a moment; its zone says what is due.
+def explain(view: View, task: str, asked: datetime, *, extent: HistoryExtent | None = None) -> Explanation:
+    """Explain what a task of a store did at the minute that contains a moment.
 
-    Raises InvalidCronExpressionError if the expression of a declaration cannot be read.
+    Parameters:
+        view: the store at one moment.
+        task: the name of the task.
+        asked: the moment, with a zone, which says what is due. Of a wall-clock time that exists twice, `fold` says
+            which one is meant.
+        extent: that of the history, if it is known from a moment ago: finding it takes a scan.
+
+    Raises:
+        ValueError: the moment has no zone.
+        InvalidCronExpressionError: the expression of a declaration cannot be read.
     """
     zone = asked.tzinfo
     if zone is None:
         raise ValueError("the moment needs a zone, such as that of zone_in_use()")
-    return explanation_of(evidence_of(view, task, instant_of(asked), zone), asked)
+    return explanation_of(evidence_of(view, task, instant_of(asked), zone, extent), asked)
 
 
 def explanation_of(evidence: Evidence, asked: datetime) -> Explanation:
-    """Explain what the task did at the minute that contains a moment, given in the zone of the evidence.
+    """Explain what the task did at the minute that contains a moment.
 
-    Of a wall-clock time that does not exist, or exists twice, `fold` says which one is meant, as Python has it. Raises
-    InvalidCronExpressionError if the expression of a declaration cannot be read.
+    Parameters:
+        evidence: what a store knows about the task.
+        asked: the moment, in the zone of the evidence. Of a wall-clock time that does not exist, or exists twice,
+            `fold` says which one is meant, as Python has it.
+
+    Raises:
+        InvalidCronExpressionError: the expression of a declaration cannot be read.
     """
     return _Question(evidence, asked).explanation()
 
@@ -89,7 +106,15 @@ def explanation_of(evidence: Evidence, asked: datetime) -> Explanation:
 def minute_to_explain(declarations: Sequence[Declaration], now: Instant, zone: tzinfo) -> datetime:
     """The minute that is meant if none is named: the latest that was due while the latest declaration was in force.
 
-    If none was, the minute of `now`. Raises InvalidCronExpressionError.
+    If none was, it is the minute of `now`.
+
+    Parameters:
+        declarations: the declarations of a task, the latest last; at least one.
+        now: when the question is asked.
+        zone: the zone of the question.
+
+    Raises:
+        InvalidCronExpressionError: the expression of the latest declaration cannot be read.
     """
     latest = declarations[-1]
     known, until = minute_of(latest.known_since, zone), minute_of(Instant(min(latest.retired_at or now, now)), zone)
@@ -164,6 +189,7 @@ class _Question:
         reasons: list[Reason] = []
         for run in started:
             reasons += self._why_started(run)
+            reasons += self._ran_on(run)
             reasons += self._what_became_of(run)
         if self.change is not None and not self.change.skips and not self.wall.fold:
             reasons.append(self._repeated())
@@ -228,7 +254,7 @@ class _Question:
         later = [run for run in self.runs if run.started_at >= self.ends]
         if trimmed := self._history_trimmed():
             return self._answer(Answer.UNKNOWN, "unknown: history no longer reaches back", [*reasons, trimmed])
-        if later and earlier and later[0].run_id < earlier[-1].run_id:
+        if later and earlier and self.evidence.comes_before(later[0], earlier[-1]):
             # A run with a lower number and a later time: the clock was set back since, and this minute was served.
             reasons.append(self._already_served(later[0]))
             return self._answer(Answer.NOT_RUN, "did not run: already served", reasons, later[0])
@@ -241,6 +267,7 @@ class _Question:
         if server is not None:
             given = {each.code for each in reasons}
             reasons += [each for each in self._why_started(server) if each.code not in given]
+            reasons += self._ran_on(server)
             headline = f"ran {between(self.begins, server.started_at)} later, at {self.at(server.started_at)}"
             return self._answer(Answer.SERVED_LATER, headline, reasons, server)
         return self._unserved(reasons)
@@ -299,6 +326,7 @@ class _Question:
         if previous is not None and previous.outcome == "interrupted":
             text = f"a crash had cut short the run of {self.at(previous.started_at)}"
             reasons.append(Reason("interrupted", text, self._facts(previous)))
+            reasons += self._burial(previous)
         return reasons
 
     def _absence(self, since: Instant, until: Instant | None) -> list[Reason]:
@@ -307,12 +335,14 @@ class _Question:
         if absence is None:
             return []
         seen, back = absence
+        shared = self.evidence.cluster is not None
+        who, sign, down = ("host", "beat", "every host") if shared else ("scheduler", "poll", "the scheduler")
         if back is None:
-            text = "no scheduler is running" + ("" if seen is None else f"; the last poll was at {self.at(seen)}")
+            text = f"no {who} is running" + ("" if seen is None else f"; the last {sign} was at {self.at(seen)}")
         elif seen is None:
-            text = f"no scheduler was running until {self.at(back)}"
+            text = f"no {who} was running until {self.at(back)}"
         else:
-            text = f"the scheduler was down: last seen at {self.at(seen)}, back at {self.at(back)}"
+            text = f"{down} was down: last seen at {self.at(seen)}, back at {self.at(back)}"
         return [Reason("schedulerStopped", text, {"lastSeen": self._local(seen), "backAt": self._local(back)})]
 
     # --- why a run started, and what became of it --------------------------------------------------------------------
@@ -375,6 +405,8 @@ class _Question:
         cut_short = run.scheduled_time
         text = f"a crash had cut short the run of {self.at(cut_short)}; this run repeats it"
         reasons = [Reason("interruptedAndRestarted", text, {"interruptedRunStartedAt": self._local(cut_short)})]
+        if (previous := self.evidence.run_before(run.started_at)) is not None:
+            reasons += self._burial(previous)
         arrival = max((each for each in self.evidence.arrivals if each <= run.started_at), default=None)
         if arrival is not None and arrival > cut_short:
             reasons += self._absence(cut_short, run.started_at)
@@ -391,18 +423,42 @@ class _Question:
         text = f"attempt {run.attempt}; key {run.key}"
         return [Reason("repetition", text, facts)]
 
+    def _ran_on(self, run: RunRecord) -> list[Reason]:
+        """Which host of a shared store ran it, and whether that took it over from another."""
+        if run.host is None:
+            return []
+        key, label = run.host
+        reasons = [Reason("ranOn", f"{host_text(run.host)} ran it", {"host": key, "label": label})]
+        previous = self.evidence.run_before(run.started_at)
+        if run.cause != "cron" and previous is not None and previous.host is not None and previous.host.key != key:
+            text = f"it took the task over from {host_text(previous.host)}, which ran it before"
+            reasons.append(Reason("takenOver", text, {"host": key, "from": previous.host.key}))
+        return reasons
+
+    def _burial(self, run: RunRecord) -> list[Reason]:
+        """That the host of an interrupted run was buried, or has left."""
+        host = self.evidence.host_of(run)
+        if host is None or host.gone is None:
+            return []
+        facts = {"host": host.key, "label": host.label, "lastBeatAt": self._local(host.beat_at)}
+        if host.gone == "left":
+            return [Reason("hostLeft", f"{host_text(host.name)} had left at {self.at(host.beat_at)}", facts)]
+        text = f"{host_text(host.name)} was buried: its last beat was at {self.at(host.beat_at)}"
+        return [Reason("hostBuried", text, facts)]
+
     def _what_became_of(self, run: RunRecord) -> list[Reason]:
         facts = self._facts(run)
         ended = Instant(run.ended_at or run.started_at)
         if run.outcome == "failure":
             return [Reason("failed", f"it failed at {self.at(ended)}: {run.error or 'unknown error'}", facts)]
         if run.outcome == "interrupted":
-            again = next((each for each in self.runs if each.cause == "interrupted" and each.run_id > run.run_id), None)
+            later = self.runs[self.runs.index(run) + 1 :]
+            again = next((each for each in later if each.cause == "interrupted"), None)
             restarted = "" if again is None else f", and started again at {self.at(again.started_at)}"
-            return [Reason("interrupted", f"it was cut short by a crash{restarted}", facts)]
+            return [Reason("interrupted", f"it was cut short by a crash{restarted}", facts), *self._burial(run)]
         if run.outcome == "running":
             return [Reason("running", "it is still running", facts)]
-        took = between(run.started_at, ended)
+        took = stretch((run_report(run).duration_ms or 0) / 1000)
         return [Reason("succeeded", f"it succeeded at {self.at(ended)}, after {took}", facts)]
 
     # --- single reasons ----------------------------------------------------------------------------------------------

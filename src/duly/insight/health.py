@@ -6,7 +6,7 @@ Counts and problems follow from cohorts of tasks: what is owed is computed once 
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import tzinfo
 from functools import lru_cache
 from itertools import islice
@@ -15,11 +15,14 @@ from typing import Final
 from duly.core.cron import CronExpression
 from duly.core.due import latest_due, next_due
 from duly.core.moments import LAST_INSTANT, MICROSECONDS, Delay, Instant, Minute, begin, minute_of, zone_name
+from duly.core.news import host_of
 from duly.core.task import AwaitingRetry, AwaitingRun, Obligation, Running, interrupt, lateness_threshold
 from duly.errors import CronCalculationError
-from duly.insight.words import between, names, stretch
+from duly.insight.cluster import ClusterStatus, cluster_status, problems_of, warnings_of
+from duly.insight.problem import Problem
+from duly.insight.words import between, counted, names, stretch
 from duly.insight.zone import zone_in_use
-from duly.stores.port import Cohort, Holder, KnownTask, Snapshot, TaskPhase, View
+from duly.stores.port import Cohort, Holder, HostName, KnownTask, Snapshot, TaskPhase, View
 
 POLL_PERIOD: Final = 60 * MICROSECONDS
 STATES: Final = ("interrupted", "owed", "running", "retrying", "waiting")
@@ -33,24 +36,22 @@ _COHORTS_KEPT: Final = 2_000
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
-    """A reason why a store is unhealthy: a stable code for programs, and a sentence."""
-
-    code: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
 class Health:
-    """What is going on in a store, and whether that is healthy."""
+    """The state of a store as a whole, and whether that is healthy."""
 
-    store: str
-    at: Instant
-    healthy: bool
-    problems: Sequence[Problem]
-    zone: str
-    host_zone: str
-    holder: Holder
+    store: str  #: the path of the store, or its URL without a password
+    at: Instant  #: the moment at which the store was read
+    healthy: bool  #: whether there are no problems
+    problems: Sequence[Problem]  #: why it is unhealthy
+    warnings: Sequence[Problem]
+    """Problems that do no harm yet; a store with warnings is healthy."""
+
+    zone: str  #: the zone in which the store is used
+    host_zone: str  #: the zone of this host
+    holder: Holder  #: the scheduler that holds the store, or held it last
+    cluster: ClusterStatus | None
+    """The hosts of a shared store; None: the store is embedded."""
+
     counts: Counter[str] = field(repr=False)
     """How many tasks are in each state."""
 
@@ -64,32 +65,40 @@ class Health:
 class TaskStatus:
     """The situation of one task."""
 
-    task: str
-    expression: CronExpression
-    retry_delay_ms: Delay
+    task: str  #: the name
+    expression: CronExpression  #: the cron expression
+    retry_delay_ms: Delay  #: the retry delay in milliseconds
     state: str
     """`waiting`, `running`, `retrying`, `owed`, `interrupted`."""
 
-    known_since: Instant
-    last_attempt_at: Instant | None
-    last_success_at: Instant | None
-    last_failure_at: Instant | None
-    last_error: str | None
-    failures: int
-    pending_retry_until: Instant | None
-    next_at: Instant | None
-    next_is: str | None
-    """When it starts next, seen from now, and why: `cron`, `retry` or `interrupted`. None: when its run has ended."""
-
-    owed_since: Instant | None
+    known_since: Instant  #: when this declaration was first registered
+    last_attempt_at: Instant | None  #: when it last started
+    last_success_at: Instant | None  #: when it last succeeded
+    last_failure_at: Instant | None  #: when it last failed
+    last_error: str | None  #: type and text of the exception of that failure
+    failures: int  #: how many failures in a row came last
+    pending_retry_until: Instant | None  #: when its retry is due
+    next_at: Instant | None  #: when it starts next, seen from now; None: when its run has ended
+    next_is: str | None  #: why it starts then: `cron`, `retry` or `interrupted`
+    owed_since: Instant | None  #: since when it is owed a start
     late_ms: int
     """Milliseconds for which it could have been started already."""
 
-    run_id: int | None
+    run_id: int | None  #: the number of its run, while it is running or interrupted
+    host: HostName | None
+    """The host of that run; None in an embedded store."""
 
 
 class Situations:
-    """The situation of single tasks at the moment of a snapshot; what their expressions owe is computed once."""
+    """The situation of single tasks at the moment of a snapshot; what their expressions owe is computed once.
+
+    Parameters:
+        snapshot: the store at one moment.
+        host_zone: the zone of this host, for a store that names none.
+    """
+
+    snapshot: Snapshot
+    zone: tzinfo
 
     def __init__(self, snapshot: Snapshot, host_zone: tzinfo) -> None:
         self.snapshot = snapshot
@@ -99,7 +108,11 @@ class Situations:
         """Nothing could be started before the scheduler that holds the store began."""
 
     def status_of(self, task: KnownTask) -> TaskStatus:
-        """The situation of a task that was read together with the snapshot."""
+        """The situation of a task that was read together with the snapshot.
+
+        Parameters:
+            task: the task.
+        """
         stored, state, at = task.stored, task.stored.state, self.snapshot.at
         assert isinstance(state, AwaitingRun | AwaitingRetry | Running)
         owed_since = self._calendar.owed_since(stored.expression, state.served_through)
@@ -140,14 +153,30 @@ class Situations:
             owed_since,
             late // 1000,
             stored.run,
+            self._host_of(stored.run),
         )
+
+    def _host_of(self, run: int | None) -> HostName | None:
+        if run is None or not (key := host_of(run)):  # the runs of an embedded store have no host
+            return None
+        cluster = self.snapshot.cluster
+        host = None if cluster is None else cluster.host(key)
+        return HostName(key, None) if host is None else host.name
 
 
 class Examination(Situations):
     """The tasks of a store at one moment, examined; to be used while its view is.
 
-    `shown` is the highest number of tasks that `most_urgent` will be asked for.
+    Parameters:
+        view: the store at one moment.
+        host_zone: the zone of this host, for a store that names none.
+        shown: the highest number of tasks that `most_urgent` will be asked for, and that `owed_for_longest` has.
     """
+
+    anything_owed: bool
+    longest_late: int
+    owed_for_longest: Sequence[KnownTask]
+    health: Health
 
     def __init__(self, view: View, host_zone: tzinfo, shown: int = 0) -> None:
         super().__init__(view.snapshot(), host_zone)
@@ -163,7 +192,7 @@ class Examination(Situations):
         """Microseconds for which the task that is late for longest could have been started already."""
         self._retrying = 0
         """Tasks whose latest run failed and that do not run now, whether their retry is ripe or not."""
-        self._shown = shown = max(shown, _NAMES_MAX)
+        shown = max(shown, _NAMES_MAX)
         self._interrupted = _Leading(shown)
         self._owed = _Leading(shown)
         self._overdue: Counter[TaskPhase] = Counter()
@@ -173,17 +202,25 @@ class Examination(Situations):
         for cohort in view.cohorts(self._bound):
             self._count(cohort)
         # A cohort also has tasks whose retry is not ripe, and these come last.
-        self._longest_owed = self._longest(self._owed, min(shown, self.counts["owed"]))
+        owed = min(shown, self.counts["owed"])
+        self.owed_for_longest = view.longest_owed(self._owed.first(owed), owed)
+        """The tasks that have been owed for longest, at most `shown` of them."""
+        self._longest_owed = list(map(self.status_of, self.owed_for_longest))
         self._longest_interrupted = self._longest(self._interrupted, min(shown, self.counts["interrupted"]))
+        self._cluster = None
+        if snapshot.cluster is not None:
+            self._cluster = cluster_status(snapshot.cluster, view.runs_by_host(), snapshot.at)
         problems = list(self._problems())
         self.health = Health(
             snapshot.store,
             snapshot.at,
             not problems,
             problems,
+            [] if snapshot.cluster is None else list(warnings_of(snapshot.cluster, snapshot.at)),
             zone_name(self.zone),
             zone_name(host_zone),
             snapshot.holder,
+            self._cluster,
             self.counts,
         )
 
@@ -259,31 +296,27 @@ class Examination(Situations):
         )
         return self._retrying + sum(isinstance(state, Running) and state.failures > 0 for state in under_way)
 
-    @property
-    def owed_for_longest(self) -> Sequence[tuple[Cohort, Instant]]:
-        """Cohorts in which the tasks are that have been owed for longest, and since when, for `View.longest_owed`."""
-        return self._owed.first(min(self._shown, self.counts["owed"]))
-
     # --- problems ----------------------------------------------------------------------------------------------------
 
     def _problems(self) -> Iterator[Problem]:
+        if self._cluster is not None:
+            yield from problems_of(self._cluster, self.snapshot.at)
+            yield from self._overdue_problem()
+        else:
+            yield from self._problems_of_holder()
+
+    def _problems_of_holder(self) -> Iterator[Problem]:
         holder, at = self.snapshot.holder, self.snapshot.at
         if self.counts["interrupted"] and not holder.alive:
-            gone = (
-                f"process {holder.pid}, which held the store, is gone" if holder.pid else "no scheduler holds the store"
-            )
             interrupted = [task.name for task in self._view.tasks(phase=TaskPhase.INTERRUPTED, limit=_NAMES_MAX)]
-            left = names(interrupted, self.counts["interrupted"])
-            yield Problem("holder-gone", f"{gone}, and left {left} marked running")
+            yield _gone(holder, names(interrupted, self.counts["interrupted"]))
+        yield from self._overdue_problem()
+        yield from _poll_problem(holder, at, self.counts.total())
+
+    def _overdue_problem(self) -> Iterator[Problem]:
         if overdue := self._overdue.total():
-            longest = stretch((at - self._first_overdue) / MICROSECONDS)
+            longest = stretch((self.snapshot.at - self._first_overdue) / MICROSECONDS)
             yield Problem("overdue", f"{names(self._overdue_names(), overdue)} overdue, by {longest} at most")
-        if self.counts.total():
-            if holder.last_poll_at is None:
-                yield Problem("never-polled", "no scheduler has polled here: the store has no lock file")
-            elif at - holder.last_poll_at > POLL_PERIOD + self._threshold:
-                released = "" if holder.alive else ", and no scheduler holds the store"
-                yield Problem("poll-too-old", f"the last poll was {between(holder.last_poll_at, at)} ago{released}")
 
     def _overdue_names(self) -> list[str]:
         """The names of the tasks that have been overdue for longest, in alphabetical order."""
@@ -301,7 +334,11 @@ class Examination(Situations):
         return map(self.status_of, self._view.tasks())
 
     def most_urgent(self, limit: int) -> Sequence[TaskStatus]:
-        """The first tasks in the order of `STATES`; within a state the longest owed first, then by name."""
+        """The first tasks in the order of `STATES`; within a state the longest owed first, then by name.
+
+        Parameters:
+            limit: how many tasks at most.
+        """
         chosen = self._longest_interrupted[:limit]
         chosen += self._longest_owed[: limit - len(chosen)]
         # After these phases, all that is left of the tasks in any phase is waiting.
@@ -314,6 +351,46 @@ class Examination(Situations):
 
     def _longest(self, cohorts: "_Leading", limit: int) -> list[TaskStatus]:
         return [self.status_of(task) for task in self._view.longest_owed(cohorts.first(limit), limit)]
+
+
+def _gone(holder: Holder, left: str) -> Problem:
+    gone = f"process {holder.pid}, which held the store, is gone" if holder.pid else "no scheduler holds the store"
+    return Problem("holder-gone", f"{gone}, and left {left} marked running")
+
+
+def _poll_problem(holder: Holder, at: Instant, tasks: int) -> Iterator[Problem]:
+    if not tasks:
+        return
+    if holder.last_poll_at is None:
+        yield Problem("never-polled", "no scheduler has polled here: the store has no lock file")
+    elif at - holder.last_poll_at > POLL_PERIOD + lateness_threshold(tasks):
+        released = "" if holder.alive else ", and no scheduler holds the store"
+        yield Problem("poll-too-old", f"the last poll was {between(holder.last_poll_at, at)} ago{released}")
+
+
+def with_holder_of(view: View, health: Health) -> Health:
+    """The health of a moment ago with the holder, or the hosts, of this one; tasks are not counted again.
+
+    Parameters:
+        view: the store at this moment.
+        health: its health at an earlier one.
+    """
+    snapshot = view.snapshot()
+    holder, at = snapshot.holder, snapshot.at
+    overdue = [problem for problem in health.problems if problem.code == "overdue"]
+    if snapshot.cluster is not None:
+        cluster = cluster_status(snapshot.cluster, view.runs_by_host(), at)
+        problems = [*problems_of(cluster, at), *overdue]
+        warnings = list(warnings_of(snapshot.cluster, at))
+        return replace(
+            health, healthy=not problems, problems=problems, warnings=warnings, holder=holder, cluster=cluster
+        )
+    gone = [problem for problem in health.problems if problem.code == "holder-gone" and not holder.alive]
+    running = health.counts["running"]
+    if running and not holder.alive:
+        gone = [_gone(holder, counted(running + health.counts["interrupted"], "task"))]
+    problems = [*gone, *overdue, *_poll_problem(holder, at, health.tasks)]
+    return replace(health, healthy=not problems, problems=problems, holder=holder)
 
 
 class _Leading:
@@ -354,7 +431,7 @@ def _latest(cohort: Cohort, since: Instant) -> Instant:
 
 
 class _Calendar:
-    """What expressions are owed by a minute, and when they are due next; each is computed once."""
+    """The due minutes of expressions, last and next, seen from one minute; each is computed once."""
 
     def __init__(self, minute: Minute, zone: tzinfo) -> None:
         self._minute = minute

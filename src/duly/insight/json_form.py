@@ -28,8 +28,8 @@ from typing import Any, Final, NamedTuple, Union, get_args, get_origin, get_type
 
 from duly.core.cron import CronExpression
 from duly.core.moments import Instant, Minute, begin
-from duly.events import wire_name
 from duly.insight.words import iso
+from duly.text import wire_name
 
 JSON_FORMAT: Final = 1
 """The version of all JSON shapes; it grows when a field changes its meaning or goes, not when one is added."""

@@ -16,17 +16,17 @@ from duly.errors import CronCalculationError
 class LoadMinute:
     """A minute, and how many tasks are due in it."""
 
-    minute: Instant
-    tasks: int
+    minute: Instant  #: when it begins
+    tasks: int  #: how many tasks are due in it
 
 
 @dataclass(frozen=True, slots=True)
 class ComingLoad:
     """How many tasks are due in each minute of a time to come, if no declaration changes."""
 
-    since: Instant
-    until: Instant
-    zone: str
+    since: Instant  #: the first instant that counts
+    until: Instant  #: the first instant that does not count any more
+    zone: str  #: the zone in which minutes are due
     starts: int
     """The due minutes of all tasks together."""
 
@@ -49,7 +49,16 @@ def load_of(
     busiest: int = 10,
     tasks_left_out: int = 0,
 ) -> ComingLoad:
-    """The load of expressions, each with the number of tasks that have it, from an instant up to another one."""
+    """The load of expressions from an instant up to another one.
+
+    Parameters:
+        expressions: each with the number of tasks that have it.
+        since: the first instant that counts.
+        until: the first instant that does not count any more.
+        zone: the zone in which minutes are due.
+        busiest: how many of the busiest minutes are listed.
+        tasks_left_out: tasks whose expressions are not among those given; only passed on.
+    """
     minutes: Counter[Minute] = Counter()
     for expression, tasks in expressions:
         for due in _due_between(expression, since, until, zone):
@@ -64,6 +73,19 @@ def load_of(
         tasks_left_out,
         minutes,
     )
+
+
+def count_starts(
+    expressions: Iterable[tuple[CronExpression, int]], since: Instant, until: Instant, zone: tzinfo, *, most: int
+) -> int:
+    """How many starts are due from an instant up to another one; stops counting when there are more than `most`."""
+    starts = 0
+    for expression, tasks in expressions:
+        for _ in _due_between(expression, since, until, zone):
+            starts += tasks
+            if starts > most:
+                return starts
+    return starts
 
 
 def _due_between(expression: CronExpression, since: Instant, until: Instant, zone: tzinfo) -> Iterator[Minute]:

@@ -1,4 +1,4 @@
-"""What initialize() would do with a store, as a value, without doing it."""
+"""The plan: what initialize() would do with a store, as a value, without doing it."""
 
 import heapq
 from collections import Counter
@@ -27,81 +27,80 @@ _DAY_SECONDS: Final = 86_400
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """What a declaration says, but for its callback."""
+    """A declaration without its callback."""
 
-    expression: CronExpression
-    retry_delay_ms: int
+    expression: CronExpression  #: the cron expression
+    retry_delay_ms: int  #: the retry delay in milliseconds
 
 
 @dataclass(frozen=True, slots=True)
 class NewTask:
     """Declared, and not stored."""
 
-    task: str
-    expression: CronExpression
-    retry_delay_ms: int
-    next_starts: Sequence[Instant]
+    task: str  #: the name
+    expression: CronExpression  #: the cron expression
+    retry_delay_ms: int  #: the retry delay in milliseconds
+    next_starts: Sequence[Instant]  #: the next five starts
 
 
 @dataclass(frozen=True, slots=True)
 class OverriddenTask:
     """Declared otherwise than stored."""
 
-    task: str
-    stored: Configuration
-    declared: Configuration
+    task: str  #: the name
+    stored: Configuration  #: as the store has it
+    declared: Configuration  #: as it is declared now
     dropped: Sequence[str]
-    """What was owed, and would go with the old declaration."""
+    """Owed starts that would go with the old declaration."""
 
     running: bool
     """Whether a run is under way; it goes on, and its end belongs to the old declaration."""
 
-    next_starts: Sequence[Instant]
+    next_starts: Sequence[Instant]  #: the next five starts
 
 
 @dataclass(frozen=True, slots=True)
 class OrphanedTask:
     """Stored, and no longer declared: it would be removed."""
 
-    task: str
-    expression: CronExpression
-    retry_delay_ms: int
-    last_attempt_at: Instant | None
-    dropped: Sequence[str]
-    running: bool
+    task: str  #: the name
+    expression: CronExpression  #: the cron expression
+    retry_delay_ms: int  #: the retry delay in milliseconds
+    last_attempt_at: Instant | None  #: when it last started
+    dropped: Sequence[str]  #: what is owed, and would go with it
+    running: bool  #: whether a run is under way
 
 
 @dataclass(frozen=True, slots=True)
 class InterruptedTask:
     """Preserved, and its last run was cut short by a crash."""
 
-    task: str
-    started_at: Instant
-    interruptions: int
-    resumes_at: Instant | None
-    """None: it waits for its next due minute."""
+    task: str  #: the name
+    started_at: Instant  #: when the interrupted run started
+    interruptions: int  #: how often in a row it was interrupted
+    resumes_at: Instant | None  #: when it would start again; None: it waits for its next due minute
 
 
 @dataclass(frozen=True, slots=True)
 class BusyMinute:
     """A minute in which many tasks are due."""
 
-    minute: Instant
-    tasks: int
-    names: Sequence[str]
+    minute: Instant  #: when it begins
+    tasks: int  #: how many tasks are due in it
+    names: Sequence[str]  #: their names
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """All that initialize() would do."""
 
-    at: Instant
-    zone: str
-    new: Sequence[NewTask]
-    overridden: Sequence[OverriddenTask]
-    orphaned: Sequence[OrphanedTask]
-    interrupted: Sequence[InterruptedTask]
-    preserved: Sequence[str]
+    at: Instant  #: the moment for which the plan was made
+    zone: str  #: the zone of the host
+    new: Sequence[NewTask]  #: declared, and not stored
+    overridden: Sequence[OverriddenTask]  #: declared otherwise than stored
+    orphaned: Sequence[OrphanedTask]  #: stored, and no longer declared
+    interrupted: Sequence[InterruptedTask]  #: preserved, with a last run that a crash cut short
+    preserved: Sequence[str]  #: the names of the tasks that are declared as they are stored
     busiest: Sequence[BusyMinute]
     """The busiest minutes of the coming day."""
 
@@ -119,9 +118,16 @@ def plan_for(
     zone: tzinfo,
     interrupted: Literal["restart", "wait"] = "restart",
 ) -> Plan:
-    """What initialize() would do with these registrations and this store, in the zone of the host.
+    """Plan an initialize() with these registrations on this store.
 
-    Raises the RegistrationError that initialize() would raise.
+    Parameters:
+        view: the store at one moment.
+        registrations: what `Scheduler.initialize` takes.
+        zone: the zone of the host.
+        interrupted: that option of the scheduler.
+
+    Raises:
+        RegistrationError: one of the registrations is wrong, as initialize() would say.
     """
     declared = list(finish(read_registrations(snapshot(registrations))).singles())
     at = view.snapshot().at
@@ -143,11 +149,15 @@ def plan_of(
     restart: bool,
     marks: Mapping[str, Mark] = NO_MARKS,
 ) -> Plan:
-    """What an initialize() with these registrations would do now.
+    """Plan an initialize() with registrations that were read already.
 
-    With each stored task comes whether it is interrupted: running by its record, and nothing runs it. `restart` says
-    whether interrupted runs start again at once, or wait for their next due minute. `marks` are what withdrawn
-    declarations have served.
+    Parameters:
+        declared: the registrations.
+        stored: the stored tasks, each with whether it is interrupted: running by its record, and nothing runs it.
+        now: the moment of the initialize().
+        zone: the zone of the host.
+        restart: whether interrupted runs start again at once; otherwise they wait for their next due minute.
+        marks: what withdrawn declarations have served: `View.marks()`.
     """
     tasks = {task.name: task for task in _tasks(stored, marks, now, zone, restart=restart)}
     generations = count(1)

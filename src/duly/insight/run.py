@@ -3,22 +3,20 @@
 from dataclasses import dataclass
 
 from duly.core.moments import Instant
-from duly.stores.port import RunRecord
+from duly.stores.port import HostName, RunRecord
 
 
 @dataclass(frozen=True, slots=True)
 class RunReport:
     """One run, in history or still under way."""
 
-    run_id: int
-    task: str
-    expression: str
-    cause: str
-    """`cron`, `retry`, `interrupted`."""
-
-    scheduled_time: Instant
-    started_at: Instant
-    ended_at: Instant | None
+    run_id: int  #: the number of the run, unique in its store
+    task: str  #: the name of the task
+    expression: str  #: its cron expression at that time
+    cause: str  #: why it started: `cron`, `retry` or `interrupted`
+    scheduled_time: Instant  #: the latest due minute that it served, the instant of its retry, or the interrupted start
+    started_at: Instant  #: when it started
+    ended_at: Instant | None  #: when it ended; None if it is running, or was interrupted
     lateness_ms: int | None
     """From the scheduled time to the start; None for the repetition of an interrupted run: no minute was due."""
 
@@ -28,7 +26,7 @@ class RunReport:
     outcome: str
     """`success`, `failure`, `interrupted`, `running`."""
 
-    error: str | None
+    error: str | None  #: type and text of the exception, if it failed
     attempt: int | None
     """The number of the attempt for its obligation; None if an older version of duly has not recorded it."""
 
@@ -38,9 +36,16 @@ class RunReport:
     traceback: str | None
     """The end of the traceback of a failure; None if it was not asked for, or an older version of duly ran it."""
 
+    host: HostName | None
+    """The host of a shared store that started it; None in an embedded store."""
+
 
 def run_report(record: RunRecord) -> RunReport:
-    """A record of the store as people see it. A clock that was set back makes no negative times."""
+    """A record of the store as people see it. A clock that was set back makes no negative times.
+
+    Parameters:
+        record: the record.
+    """
     late = max(0, record.started_at - record.scheduled_time)
     called_at = record.started_at if record.called_at is None else record.called_at
     took = None if record.ended_at is None else max(0, record.ended_at - called_at)
@@ -59,4 +64,5 @@ def run_report(record: RunRecord) -> RunReport:
         record.attempt,
         record.key,
         record.traceback,
+        record.host,
     )

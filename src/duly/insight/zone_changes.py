@@ -1,13 +1,14 @@
 """Where a zone changes its offset, and what that does to an expression: minutes skipped, minutes repeated."""
 
 import contextlib
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Final, Literal
 
 from duly.core.cron import CronExpression
-from duly.core.moments import EPOCH
+from duly.core.moments import EPOCH, MICROSECONDS, Instant, Minute, as_datetime
 from duly.core.zones import offset_at, turning_point
 from duly.errors import CronCalculationError
 from duly.insight.words import listed
@@ -16,6 +17,7 @@ _STRIDE: Final = 6 * 3600
 """No zone has ever changed its offset and changed it back within six hours."""
 
 _MINUTES_LISTED_MAX: Final = 4
+_SECOND: Final = timedelta(seconds=1)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _DAY: Final = timedelta(days=1)
 
@@ -24,9 +26,9 @@ _DAY: Final = timedelta(days=1)
 class ZoneChange:
     """A moment at which a zone changes its offset; the clocks show naive wall-clock time."""
 
-    at: datetime  # in UTC
-    clock_before: datetime
-    clock_after: datetime
+    at: datetime  #: when the clocks change, in UTC
+    clock_before: datetime  #: what clocks would show then without the change
+    clock_after: datetime  #: what they show
 
     @property
     def skips(self) -> bool:
@@ -41,7 +43,11 @@ class ZoneChange:
         return frozenset((whole.hour + n) % 24 for n in range(min(24, -((whole - last) // timedelta(hours=1)))))
 
     def minutes_of(self, expression: CronExpression) -> tuple[datetime, ...]:
-        """The wall-clock minutes that an expression names and that do not exist, or exist twice."""
+        """The wall-clock minutes that an expression names and that do not exist, or exist twice.
+
+        Parameters:
+            expression: the cron expression.
+        """
         first, last = min(self.clock_before, self.clock_after), max(self.clock_before, self.clock_after)
         found = []
         # UTC skips nothing: this asks about the text alone.
@@ -52,7 +58,11 @@ class ZoneChange:
         return tuple(found)
 
     def leap_of(self, expression: CronExpression) -> "Leap":
-        """What this change does to an expression."""
+        """The effect of this change on an expression.
+
+        Parameters:
+            expression: the cron expression.
+        """
         kind: Literal["skipped", "repeated"] = "skipped" if self.skips else "repeated"
         return Leap(kind, self.at, self.clock_before, self.clock_after, self.minutes_of(expression))
 
@@ -61,10 +71,10 @@ class ZoneChange:
 class Leap:
     """A change of a zone that skips or repeats minutes which an expression names."""
 
-    kind: Literal["skipped", "repeated"]
-    at: datetime  # in UTC
-    clock_before: datetime
-    clock_after: datetime
+    kind: Literal["skipped", "repeated"]  #: whether the minutes do not exist, or exist twice
+    at: datetime  #: when the clocks change, in UTC
+    clock_before: datetime  #: what clocks would show then without the change
+    clock_after: datetime  #: what they show
     minutes: tuple[datetime, ...]
     """The minutes, as the wall clock shows them."""
 
@@ -107,6 +117,45 @@ def _second(when: datetime) -> int:
 
 def _offset(zone: tzinfo, second: int) -> timedelta:
     return offset_at(zone, second) or timedelta(0)  # in the last hours of the calendar there is none
+
+
+class LocalTime:
+    """The local time of a zone within a stretch of time, by integers: datetimes take ten times as long.
+
+    Parameters:
+        zone: the zone.
+        since: the first instant that is asked for.
+        until: the last one.
+    """
+
+    def __init__(self, zone: tzinfo, since: Instant, until: Instant) -> None:
+        first = since // MICROSECONDS
+        self._turns: list[int] = []
+        self._offsets = [_offset(zone, first) // _SECOND]
+        for change in zone_changes(zone, as_datetime(since, UTC), as_datetime(until, UTC)):
+            self._turns.append(_second(change.at))
+            self._offsets.append(_offset(zone, self._turns[-1]) // _SECOND)
+
+    def shown(self, instant: Instant) -> int:
+        """The local time in seconds since 1970 began there; fractions of a second are left out."""
+        second = instant // MICROSECONDS
+        return second + self._offsets[bisect_right(self._turns, second)]
+
+    def steady_until(self, instant: Instant) -> Instant:
+        """The end of the local day of an instant, or the change of the zone before it."""
+        second = instant // MICROSECONDS
+        place = bisect_right(self._turns, second)
+        day_end = second + 86_400 - (second + self._offsets[place]) % 86_400
+        return Instant(min([day_end, *self._turns[place : place + 1]]) * MICROSECONDS)
+
+    def minutes(self, instants: Iterable[Instant]) -> set[Minute]:
+        """The minutes that contain any of many instants."""
+        seconds = {instant // MICROSECONDS for instant in instants}
+        turns, offsets = self._turns, self._offsets
+        if not turns:
+            (offset,) = offsets
+            return {Minute(second - (second + offset) % 60) for second in seconds}
+        return {Minute(second - (second + offsets[bisect_right(turns, second)]) % 60) for second in seconds}
 
 
 def leaps(expression: CronExpression, zone: tzinfo, since: datetime, until: datetime) -> Iterator[Leap]:

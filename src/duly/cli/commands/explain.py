@@ -1,7 +1,5 @@
 """`duly explain`: why a task ran, did not run, or ran late at a minute."""
 
-from pathlib import Path
-
 import click
 from rich.text import Text
 
@@ -18,6 +16,7 @@ from duly.insight.json_form import json_form
 from duly.insight.moment_text import MOMENT_FORMS, parse_moment
 from duly.insight.zone import zone_in_use
 from duly.stores import View
+from duly.stores.place import StorePlace
 from duly.text import plain
 
 _STYLES = {
@@ -46,7 +45,7 @@ _STYLES = {
 )
 @store_option
 @json_option
-def explain(task: str, at: str | None, tz: str | None, store: Path, as_json: bool) -> int:
+def explain(task: str, at: str | None, tz: str | None, store: StorePlace, as_json: bool) -> int:
     """Explain why a task ran, did not run, or ran late.
 
     \b

@@ -4,8 +4,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import tzinfo
-from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import click
 from rich.text import Text
@@ -16,18 +15,20 @@ from duly.cli.store import reader_of, store_option, unknown_task
 from duly.cli.tables import Cell, LongTable, table
 from duly.cli.time_text import host_zone, moment_argument
 from duly.core.moments import MICROSECONDS, Instant
+from duly.insight.cluster import host_text
 from duly.insight.history import Comparison, History, compare, history_of, runs_of
 from duly.insight.json_form import json_form
 from duly.insight.run import RunReport
 from duly.insight.words import between, clock_time, names, stretch
 from duly.insight.zone import zone_in_use
 from duly.stores import View
+from duly.stores.place import StorePlace
 from duly.stores.port import RunSelection, TaskRuns
 from duly.text import plain
 
 OUTCOMES: Final = ("success", "failure", "interrupted", "running")
 _STYLES: Final = {"success": "green", "failure": "bold red", "interrupted": "yellow", "running": "cyan"}
-_SPARE: Final = ("due", "why", "run", "late", "took")
+_SPARE: Final = ("due", "why", "run", "late", "took", "host")
 _RIGHT: Final = ("run", "late", "took")
 _BARS: Final = "▁▂▃▄▅▆▇█"
 _PLAIN_BARS: Final = "_.-:=+*#"
@@ -65,7 +66,7 @@ _ROWS_IN_MEMORY: Final = 1_000
 @json_option
 def history(
     tasks: tuple[str, ...],
-    store: Path,
+    store: StorePlace,
     since: Instant | None,
     until: Instant | None,
     outcomes: tuple[str, ...],
@@ -96,7 +97,7 @@ def history(
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """What was asked for: names or patterns of tasks, and which of their runs."""
+    """The question: names or patterns of tasks, and which of their runs."""
 
     tasks: tuple[str, ...]
     which: RunSelection
@@ -124,16 +125,18 @@ def _zone_of(view: View) -> tzinfo:
 # --- for people ------------------------------------------------------------------------------------------------------
 
 
-def _show(store: Path, asked: _Asked, limit: int | None) -> None:
-    which, zone, history, runs, comparison = reader_of(store).read(lambda view: _look(view, asked.in_view(view), limit))
+def _show(store: StorePlace, asked: _Asked, limit: int | None) -> None:
+    columns, zone, history, runs, comparison = reader_of(store).read(
+        lambda view: _look(view, asked.in_view(view), limit)
+    )
     if not history.matching:
         note(_why_nothing(history, asked.tasks, zone))
         return
     if isinstance(runs, LongTable):
         runs.print()
     else:
-        rows = [[Text(*cell) for cell in _row(run, history.at, zone, named=which.task is None)] for run in runs]
-        show(table(_headings(named=which.task is None), rows, right=_RIGHT, spare=_SPARE, remark="error"))
+        rows = [[Text(*cell) for cell in _row(run, history.at, zone, columns)] for run in runs]
+        show(table(_headings(columns), rows, right=_RIGHT, spare=_SPARE, remark="error"))
     _show_sparklines(comparison)
     if limit is not None and (left_out := history.matching - limit) > 0:
         note(f"{left_out:,} earlier runs are not shown (--limit 0 shows all)")
@@ -141,17 +144,17 @@ def _show(store: Path, asked: _Asked, limit: int | None) -> None:
 
 def _look(
     view: View, which: RunSelection, limit: int | None
-) -> tuple[RunSelection, tzinfo, History, Sequence[RunReport] | LongTable, Comparison]:
+) -> tuple["_Columns", tzinfo, History, Sequence[RunReport] | LongTable, Comparison]:
     zone = _zone_of(view)
+    columns = _Columns(task=which.task is None, host=view.snapshot().cluster is not None)
     history = history_of(view, which)
     runs = runs_of(view, which, limit)
     if min(history.matching, limit or history.matching) <= _ROWS_IN_MEMORY:
-        return which, zone, history, list(runs), compare(view, which)
-    named = which.task is None
-    many = LongTable(_headings(named=named), right=_RIGHT, spare=_SPARE, remark="error")
+        return columns, zone, history, list(runs), compare(view, which)
+    many = LongTable(_headings(columns), right=_RIGHT, spare=_SPARE, remark="error")
     for run in runs:
-        many.add(_row(run, history.at, zone, named=named))
-    return which, zone, history, many, compare(view, which)
+        many.add(_row(run, history.at, zone, columns))
+    return columns, zone, history, many, compare(view, which)
 
 
 def _why_nothing(history: History, tasks: Sequence[str], zone: tzinfo) -> str:
@@ -162,24 +165,39 @@ def _why_nothing(history: History, tasks: Sequence[str], zone: tzinfo) -> str:
     return f"no {which} on record; the history begins {begins}"
 
 
-def _headings(*, named: bool) -> Sequence[str]:
-    return ("run", *(("task",) if named else ()), "due", "start", "late", "took", "outcome", "why")
+class _Columns(NamedTuple):
+    """Which columns a table of runs has beside those that it always has."""
+
+    task: bool = True
+    host: bool = False
 
 
-def _row(run: RunReport, at: Instant, zone: tzinfo, *, named: bool) -> Sequence[Cell]:
-    end = run.ended_at if run.outcome != "running" else at
+def _headings(columns: _Columns) -> Sequence[str]:
+    host = ("host",) if columns.host else ()
+    return ("run", *(("task",) if columns.task else ()), "due", "start", "late", "took", *host, "outcome", "why")
+
+
+def _row(run: RunReport, at: Instant, zone: tzinfo, columns: _Columns) -> Sequence[Cell]:
     late = "-" if run.lateness_ms is None else between(run.scheduled_time, max(run.scheduled_time, run.started_at))
     return [
         (str(run.run_id), ""),
-        *([(plain(run.task), "bold")] if named else []),
+        *([(plain(run.task), "bold")] if columns.task else []),
         ("-" if run.cause == "interrupted" else clock_time(run.scheduled_time, zone, at), ""),
         (clock_time(run.started_at, zone, at), ""),
         (late, ""),
-        ("-" if end is None else between(run.started_at, max(end, run.started_at)), ""),
+        (_took(run, at), ""),
+        *([("-" if run.host is None else plain(run.host.label or run.host.key), "")] if columns.host else []),
         (run.outcome, _STYLES.get(run.outcome, "")),
         (why(run), ""),
         (first_line(run.error or "", 100), ""),
     ]
+
+
+def _took(run: RunReport, at: Instant) -> str:
+    """From the call of the callback to its return; of a run under way, the time since its start."""
+    if run.outcome == "running":
+        return between(run.started_at, max(at, run.started_at))  # a store has the call only together with the end
+    return "-" if run.duration_ms is None else stretch(run.duration_ms / 1000)
 
 
 def why(run: RunReport) -> str:
@@ -190,7 +208,7 @@ def why(run: RunReport) -> str:
 # --- run by run ------------------------------------------------------------------------------------------------------
 
 
-def _show_each(store: Path, asked: _Asked, limit: int | None) -> None:
+def _show_each(store: StorePlace, asked: _Asked, limit: int | None) -> None:
     with spooled() as file:
 
         def question(view: View) -> tuple[History, tzinfo]:
@@ -210,10 +228,12 @@ def _show_each(store: Path, asked: _Asked, limit: int | None) -> None:
 
 
 def _details(run: RunReport, at: Instant, zone: tzinfo) -> Iterator[str]:
-    number, task, due, start, late, took, outcome, cause, _ = (text for text, _ in _row(run, at, zone, named=True))
+    number, task, due, start, late, took, outcome, cause, _ = (text for text, _ in _row(run, at, zone, _Columns()))
     yield f"run {number} of {task}: {outcome}"
     yield f"  start      {start}, {late} late, took {took}" if late != "-" else f"  start      {start}, took {took}"
     yield f"  why        {cause}" + ("" if due == "-" else f", due {due}")
+    if run.host is not None:
+        yield f"  host       {host_text(run.host)}"
     if run.key is not None:
         yield f"  key        {plain(run.key)}"
     if run.error is not None:
@@ -261,7 +281,7 @@ def _summary(its: TaskRuns) -> str:
 # --- for programs ----------------------------------------------------------------------------------------------------
 
 
-def _print_document(store: Path, asked: _Asked, limit: int | None, *, tracebacks: bool) -> None:
+def _print_document(store: StorePlace, asked: _Asked, limit: int | None, *, tracebacks: bool) -> None:
     """Print the documented shape."""
     with spooled() as file:
 

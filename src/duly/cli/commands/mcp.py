@@ -1,7 +1,6 @@
 """`duly mcp`: a read-only server of the Model Context Protocol, on standard input and output."""
 
 import importlib.util
-from pathlib import Path
 
 import click
 
@@ -10,12 +9,13 @@ from duly.cli.output import Exit, fail
 from duly.cli.store import reader_of, store_option
 from duly.cli.target import TARGET_HELP, load_now
 from duly.errors import StoreUnusedError
+from duly.stores.place import StorePlace
 
 
 @click.command(epilog=f"TARGET is {TARGET_HELP}.")
 @click.argument("target", required=False, shell_complete=complete_target)
 @store_option
-def mcp(target: str | None, store: Path) -> int:
+def mcp(target: str | None, store: StorePlace) -> int:
     """Let an assistant look at the store, over MCP.
 
     A client of the Model Context Protocol starts this command and talks to it on standard input and output. It has the

@@ -101,7 +101,7 @@ def _refuse(check: CronCheck) -> NoReturn:
 
 
 class _Text:
-    """What is shown to people, line by line; what tasks have in common is written once and repeated."""
+    """The answer for people, line by line; text that tasks share is written once and repeated."""
 
     def __init__(self, at: Instant, circumstances: str) -> None:
         self._at = at

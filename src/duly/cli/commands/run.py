@@ -20,6 +20,7 @@ from duly.cli.service.program import Program
 from duly.cli.store import optional_store_option
 from duly.cli.target import parse_target
 from duly.cli.time_text import duration_argument, set_host_zone
+from duly.stores.place import StorePlace
 from duly.stores.port import DEFAULT_HISTORY
 
 
@@ -109,7 +110,7 @@ from duly.stores.port import DEFAULT_HISTORY
 @click.option("-v", "--verbose", is_flag=True, help="Log events of level DEBUG as well, such as every poll.")
 def run(
     target: str,
-    store: Path | None,
+    store: StorePlace | None,
     once: str | None,
     tz: str | None,
     max_concurrency: int | None,
@@ -171,16 +172,14 @@ def run(
                 return await run_once(parsed, once, run_timeout, log)
 
         return signals.run(do_once(), _uvloop() if uvloop else None)
-    if store is None:
-        raise click.UsageError("Missing option '--store' (env var: 'DULY_STORE').", click.get_current_context())
-    warn_of_other_users(store, "others can change what runs, and when")
+    place = _checked(store)
     dashboard = None
     if web_address is not None:
         try:
             host, port = parse_address(web_address)
         except ValueError as fault:
             raise click.BadParameter(str(fault), param_hint="--web") from None
-        dashboard = open_dashboard(store, host, port, Access(web_token_file, web_allowed_hosts, False, "--web-"))
+        dashboard = open_dashboard(place, host, port, Access(web_token_file, web_allowed_hosts, False, "--web-"))
         note(f"dashboard at {dashboard.address}")
     elif web_token_file is not None or web_allowed_hosts:
         fail("--web-token-file and --web-allowed-host are about the dashboard", "add --web 127.0.0.1:8347")
@@ -190,7 +189,7 @@ def run(
         with log.keeping_output():
             program = Program(
                 parsed,
-                store,
+                place,
                 options,
                 log,
                 watching=watch,
@@ -201,6 +200,15 @@ def run(
             return await program.serve()
 
     return signals.run(serve(), _uvloop() if uvloop else None)
+
+
+def _checked(store: StorePlace | None) -> StorePlace:
+    """The place of the store; other users must not be able to change a file."""
+    if store is None:
+        raise click.UsageError("Missing option '--store' (env var: 'DULY_STORE').", click.get_current_context())
+    if isinstance(store, Path):
+        warn_of_other_users(store, "others can change what runs, and when")
+    return store
 
 
 def _uvloop() -> Callable[[], asyncio.AbstractEventLoop]:

@@ -16,6 +16,7 @@ from rich.text import Text
 
 from duly.cli import signals
 from duly.cli.completion import complete_target, complete_zone
+from duly.cli.html_file import check_html, html_option, say_written, write_html
 from duly.cli.output import Exit, fail, json_option, print_json, reason_of, say, show
 from duly.cli.progress import progress
 from duly.cli.tables import table
@@ -81,6 +82,7 @@ _STYLES: Final = {"failure": "red", "interrupted": "magenta", "running": "dim"}
     metavar="FILE",
     help="Draw a picture, FILE.svg or FILE.png.",
 )
+@html_option
 @json_option
 def simulate(
     target: str,
@@ -94,6 +96,7 @@ def simulate(
     seed: int,
     limit: int,
     plot: Path | None,
+    html: Path | None,
     as_json: bool,
 ) -> int:
     """Simulate TARGET over days or years, with stand-in callbacks.
@@ -112,6 +115,7 @@ def simulate(
         fail(f"--from {begin} is not before --to {end}")
     if plot is not None:
         check_plot(plot)
+    check_html(html)
     registrations = load_now(target).registrations
     names = [each.name for each in registrations]
     scenario = Scenario(
@@ -128,12 +132,19 @@ def simulate(
     simulation = _run(scenario)
     if plot is not None:
         _draw(simulation, zone, plot)
+    document = json_form(simulation, zone)
+    if html is not None:
+        from duly.web import whatif  # it needs the extra `web`
+
+        values = {**whatif.shown(document, zone), "target": target}
+        write_html(html, "simulate.html", "Simulation", zone, now(), values)
     if as_json:
-        print_json("simulate", json_form(simulation, zone))
+        print_json("simulate", document)
     else:
         _show(simulation, zone, limit)
         if plot is not None:
             say(f"drawn: {plot}")
+        say_written(html)
     return Exit.OK
 
 

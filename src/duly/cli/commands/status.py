@@ -1,10 +1,10 @@
 """`duly status`: what is going on in a store, and whether that is healthy."""
 
 import asyncio
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta, tzinfo
-from pathlib import Path
 from typing import Final
 
 import click
@@ -22,15 +22,18 @@ from duly.cli.time_text import duration_argument, host_zone
 from duly.clock import SystemClock
 from duly.core.moments import Instant, as_datetime
 from duly.core.zones import is_zone
+from duly.insight.cluster import ClusterStatus
 from duly.insight.cron_words import shortened
 from duly.insight.health import Examination, Health, TaskStatus
 from duly.insight.json_form import json_form
-from duly.insight.words import ago, between, clock_time, offset, stretch
+from duly.insight.words import ago, between, clock_time, counted, listed, offset, stretch
 from duly.stores import View
+from duly.stores.place import StorePlace
 from duly.text import plain
 
 _ROWS_IN_MEMORY: Final = 1_000
 _SPARE = ("cron", "last success", "owed since", "last start", "late")
+_HOST_STYLES = {"living": "green", "silent": "bold red"}
 _STYLES = {"interrupted": "bold red", "owed": "yellow", "running": "cyan", "retrying": "yellow", "waiting": "green"}
 
 
@@ -54,16 +57,18 @@ _STYLES = {"interrupted": "bold red", "owed": "yellow", "running": "cyan", "retr
     help="Show at most N tasks, those that need attention first; 0 shows all.",
 )
 @json_option
-def status(store: Path, watch: bool, interval: timedelta, limit: int, as_json: bool) -> int:
+def status(store: StorePlace, watch: bool, interval: timedelta, limit: int, as_json: bool) -> int:
     """Show the tasks of a store, and whether it is healthy.
 
     Unhealthy (exit code 1) means that a scheduler has crashed and left runs unfinished, that tasks are overdue by more
-    than a minute, or that the last poll is too old. Works even while a scheduler runs on the store, and does not change
-    it.
+    than a minute, or that the last poll is too old; on PostgreSQL, that no living host declares the tasks in force, or
+    that a host has been outdated for more than ten minutes. Works even while schedulers run on the store, and does not
+    change it.
 
     \b
     Example:
       duly status --store state.db
+      duly status --store postgresql://app@db/shop
       duly status --store state.db --json | jq .problems
     """
     if watch:
@@ -83,13 +88,13 @@ def _code(health: Health) -> Exit:
     return Exit.OK if health.healthy else Exit.NO
 
 
-async def _watch(store: Path, interval: timedelta, limit: int) -> int:
-    clock = SystemClock()
+async def _watch(store: StorePlace, interval: timedelta, limit: int) -> int:
+    clock, reader = SystemClock(), reader_of(store)
     picture: Picture | None = None
     try:
         with Live(console=console(), screen=True, auto_refresh=False) as live:
             while True:
-                picture = reader_of(store).read(lambda view: _look(view, limit))
+                picture = reader.read(lambda view: _look(view, limit))
                 live.update(picture.rendered(verdict_first=True), refresh=True)
                 await pause(clock, interval // timedelta(microseconds=1))
     except asyncio.CancelledError:
@@ -105,7 +110,7 @@ async def _watch(store: Path, interval: timedelta, limit: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """What is shown: how the store is, and as many tasks as were asked for."""
+    """The answer: how the store is, and as many tasks as were asked for."""
 
     health: Health
     zone: tzinfo
@@ -118,14 +123,14 @@ class Picture:
         if self.many is None:
             show(self.rendered())
             return
-        show(_heading(self.health, self.zone), "")
+        show(*_head(self.health, self.zone))
         self.many.print()
         show("", *_verdict(self.health))
 
     def rendered(self, *, verdict_first: bool = False) -> RenderableType:
         """All of it at once, the verdict last or, for a screen that may be too short, first."""
         verdict = _verdict(self.health)
-        parts: list[RenderableType] = [*(verdict if verdict_first else ()), _heading(self.health, self.zone), ""]
+        parts: list[RenderableType] = [*(verdict if verdict_first else ()), *_head(self.health, self.zone)]
         if self.tasks:
             parts.append(_table(self.tasks, self.health.at, self.zone))
         else:
@@ -148,8 +153,41 @@ def _look(view: View, limit: int) -> Picture:
     return Picture(health, zone, (), many)
 
 
+def _head(health: Health, zone: tzinfo) -> list[RenderableType]:
+    if health.cluster is None:
+        return [_heading(health, zone), ""]
+    return [_heading(health, zone), "", *_hosts(health.cluster, health.at, zone)]
+
+
+def _hosts(cluster: ClusterStatus, at: Instant, zone: tzinfo) -> Iterator[RenderableType]:
+    """The hosts on record, and how many went within the last hour."""
+    rows = []
+    for host in cluster.hosts:
+        if host.state in {"living", "silent"}:
+            outdated = "" if host.outdated_since is None else f" (outdated for {between(host.outdated_since, at)})"
+            cells = [
+                (str(host.key), "bold"),
+                (plain(host.label or "-"), ""),
+                (host.state, _HOST_STYLES[host.state]),
+                (f"{host.edition}{outdated}", "yellow" if outdated else ""),
+                (ago(host.last_beat_at, at), ""),
+                (str(host.runs), ""),
+                (clock_time(host.since, zone, at), ""),
+            ]
+            rows.append([Text(*cell) for cell in cells])
+    if rows:
+        headings = ("host", "label", "state", "edition", "last beat", "runs", "since")
+        yield table(headings, rows, named_by="label", right=("host", "runs"), spare=("since",))
+    if gone := Counter(host.state for host in cluster.hosts if host.state in {"left", "buried"}):
+        parts = [f"{number:,} {state}" for state, number in sorted(gone.items())]
+        yield Text(f"hosts that went within the last hour: {listed(parts)}", "dim")
+    yield ""
+
+
 def _heading(health: Health, zone: tzinfo) -> Text:
     holder, at = health.holder, health.at
+    if (cluster := health.cluster) is not None:
+        return _heading_of_hosts(health, cluster, zone)
     if holder.alive:
         since = f" since {clock_time(holder.since, zone, at)}" if holder.since is not None else ""
         held = f"held by process {holder.pid or '?'} on {plain(holder.host or '?')}{since}"
@@ -158,20 +196,33 @@ def _heading(health: Health, zone: tzinfo) -> Text:
     else:
         held = "held by no scheduler"
     poll = f", last poll {ago(holder.last_poll_at, at)}" if holder.last_poll_at is not None else ""
-    here = f"zone {health.zone} ({offset(at, zone)}), now {as_datetime(at, zone):%Y-%m-%d %H:%M:%S}"
-    if not is_zone(zone, health.host_zone, at):
-        here += f"; this host's zone is {health.host_zone}"
-    shown = Text.assemble((plain(health.store), "bold"), f"\n{held}{poll}\n{here}")
+    shown = Text.assemble((plain(health.store), "bold"), f"\n{held}{poll}\n{_here(health, zone)}")
     if (blockage := holder.blockage) is not None:
         span, when = stretch(blockage.blocked_ms / 1000), clock_time(blockage.at, zone, at)
         shown.append(f"\nthe event loop was blocked for {span} by {plain(blockage.task)}, until {when}", "yellow")
     return shown
 
 
+def _heading_of_hosts(health: Health, cluster: ClusterStatus, zone: tzinfo) -> Text:
+    living = sum(host.state == "living" for host in cluster.hosts)
+    hosts = counted(living, "living host") if living else "no living host"
+    in_force = f"edition {cluster.edition} in force since {clock_time(cluster.in_force_since, zone, health.at)}"
+    line = f"{hosts}, {in_force if cluster.edition else 'no edition in force yet'}"
+    return Text.assemble((plain(health.store), "bold"), f"\n{line}\n{_here(health, zone)}")
+
+
+def _here(health: Health, zone: tzinfo) -> str:
+    here = f"zone {health.zone} ({offset(health.at, zone)}), now {as_datetime(health.at, zone):%Y-%m-%d %H:%M:%S}"
+    if not is_zone(zone, health.host_zone, health.at):
+        here += f"; this host's zone is {health.host_zone}"
+    return here
+
+
 def _verdict(health: Health) -> list[Text]:
+    warnings = [Text.assemble(("warning: ", "bold yellow"), warning.text) for warning in health.warnings]
     if health.healthy:
-        return [Text("healthy", "bold green")]
-    return [Text.assemble(("unhealthy: ", "bold red"), problem.text) for problem in health.problems]
+        return [*warnings, Text("healthy", "bold green")]
+    return [*warnings, *(Text.assemble(("unhealthy: ", "bold red"), problem.text) for problem in health.problems)]
 
 
 def _table(tasks: Sequence[TaskStatus], at: Instant, zone: tzinfo) -> RenderableType:
@@ -215,7 +266,7 @@ def _row(status: TaskStatus, at: Instant, zone: tzinfo, *, owed: bool) -> Sequen
 # --- for programs ----------------------------------------------------------------------------------------------------
 
 
-def _print_document(store: Path) -> Health:
+def _print_document(store: StorePlace) -> Health:
     """Print the documented shape: the health of the store, and every task."""
     with spooled() as file:
 

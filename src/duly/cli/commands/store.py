@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.text import Text
 
-from duly.cli.output import Exit, fail, json_option, print_json, say
+from duly.cli.output import Exit, json_option, print_json, say
+from duly.cli.store import schema_option
 from duly.stores.postgres.script import VERSION, script
-from duly.stores.postgres.url import DEFAULT_SCHEMA, check_schema, read_url
+from duly.stores.postgres.url import check_schema, read_url
 from duly.text import plain
 
 if TYPE_CHECKING:
@@ -17,10 +18,6 @@ if TYPE_CHECKING:
     from duly.stores.postgres.url import StoreUrl
 
 _STYLES = {"fine": "green", "note": "yellow", "objection": "bold red"}
-
-schema_option = click.option(
-    "--schema", default=DEFAULT_SCHEMA, show_default=True, metavar="S", help="The schema; one schema is one scheduler."
-)
 
 
 @click.group(name="store", no_args_is_help=False)
@@ -129,12 +126,9 @@ def _json(found: Any) -> dict[str, Any]:
 @contextlib.contextmanager
 def _connected(url: str, schema: str) -> Iterator[tuple["Connection", "StoreUrl"]]:
     """A connection to the store that a URL names; the URL may hold a password, so no message quotes it."""
-    try:
-        from duly.stores.postgres.connection import Connection
+    there = read_url(url, schema)
+    from duly.stores.postgres.connection import Connection
 
-        there = read_url(url, schema)
-    except ImportError:
-        fail("psycopg is not installed, which connects to PostgreSQL", 'pip install "duly[postgres]"', Exit.STORE)
     connection = Connection(there)
     try:
         yield connection, there

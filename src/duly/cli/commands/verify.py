@@ -1,14 +1,16 @@
 """`duly verify`: a verdict on a trace, property by property, with the smallest sub-trace that shows a violation."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC
+from pathlib import Path
 from typing import Final
 
 import click
 from rich.table import Table
 from rich.text import Text
 
+from duly.cli.html_file import check_html, html_option, say_written, write_html
 from duly.cli.output import (
     Exit,
     Failure,
@@ -21,20 +23,20 @@ from duly.cli.output import (
     show,
 )
 from duly.cli.progress import progress
-from duly.cli.store import StorePath
+from duly.cli.store import StoreText, schema_option
+from duly.cli.time_text import now
 from duly.cli.trace_input import Input, open_input, place_of
 from duly.core.moments import Instant, as_datetime
 from duly.errors import TraceError
 from duly.formal.checking import NO_SEAL, Checker, Report
-from duly.formal.judgement import INSTANTS, Judgement, judgement_of
+from duly.formal.judgement import INSTANTS, Judgement, first_witnesses, judgement_of
 from duly.formal.properties import Value
-from duly.formal.reader import BLOCK_BYTES, Rows, Source, TraceReader
-from duly.formal.registers import RegisterSnapshot
-from duly.formal.trace import LETTERS, Event
+from duly.formal.reader import BLOCK_BYTES, Source
 from duly.formal.verdicts import Verdict, Violation
-from duly.formal.witnesses import Witness, witnesses
+from duly.formal.witnesses import Witness
 from duly.insight.json_form import json_form
 from duly.insight.words import counted
+from duly.stores.postgres.url import is_url
 from duly.text import plain
 
 LONG_BYTES: Final = 4 << 20
@@ -51,38 +53,57 @@ _EPILOG: Final = (
 
 @click.command(epilog=_EPILOG)
 @click.argument(
-    "sources", nargs=-1, required=True, metavar="STORE|FILE...", type=StorePath(readable=False, allow_dash=True)
+    "sources", nargs=-1, required=True, metavar="STORE|FILE...", type=StoreText(readable=False, allow_dash=True)
 )
+@schema_option
 @click.option("--no-bounds", is_flag=True, help="Leave out R1, R2 and L2ᵇ, which bound times; this is faster.")
 @click.option("--unsealed", is_flag=True, help="Judge a trace even if the seal at its end is missing.")
 @click.option("-v", "--verbose", is_flag=True, help="Show each property, with its sentence and its verdict.")
+@html_option
 @json_option
-def verify(sources: tuple[str, ...], no_bounds: bool, unsealed: bool, verbose: bool, as_json: bool) -> int:
+def verify(
+    sources: tuple[str, ...],
+    schema: str,
+    no_bounds: bool,
+    unsealed: bool,
+    verbose: bool,
+    html: Path | None,
+    as_json: bool,
+) -> int:
     """Check a trace against every formal property.
 
-    The trace is in a store, in files, or on standard input (-). Several sources are one trace: its segments, in their
-    order. A trace that is cut, edited, reordered or mixed with another is refused, with the line: half a trace cannot
-    be judged.
+    The trace is in a store (a file, or a postgresql:// URL), in files, or on standard input (-). Several sources are
+    one trace: its segments, in their order. A trace that is cut, edited, reordered or mixed with another is refused,
+    with the line: half a trace cannot be judged.
 
     \b
     Example:
       duly verify state.db
       duly verify segment-7.jsonl segment-8.jsonl
+      duly verify state.db --html verdict.html
       ssh host duly trace export /var/lib/app/state.db | duly verify - --json
     """
+    check_html(html)
     with contextlib.ExitStack() as stack:
-        inputs = [open_input(source, stack) for source in sources]
+        inputs = [open_input(source, schema, stack) for source in sources]
         checker = _judge(inputs, bounded=not no_bounds)
         report = checker.report()
         if not (report.sealed or unsealed):
             raise _no_seal(inputs[-1], checker.line)
-        shown = _find_witnesses(inputs, report, checker.start)
+        shown = first_witnesses([each.file for each in inputs], report, checker.start)
+    names = [each.name if is_url(source) else source for source, each in zip(sources, inputs, strict=True)]
     current = all(each.stored is None or each.stored.current for each in inputs)
-    judgement = judgement_of(report, shown, sources, current=current)
+    judgement = judgement_of(report, shown, names, current=current)
+    document = json_form(judgement, UTC)
+    if html is not None:
+        from duly.web import verify as page  # it needs the extra `web`
+
+        write_html(html, "verify.html", "Verify", UTC, now(), {"refusal": None, **page.shown(document)})
     if as_json:
-        print_json("verify", json_form(judgement, UTC))
+        print_json("verify", document)
     else:
         _show(judgement, report, shown, verbose=verbose)
+        say_written(html)
     return Exit.NO if report.violated else Exit.OK
 
 
@@ -137,24 +158,6 @@ def _no_seal(last: Input, line: int) -> Failure:
         "--unsealed judges what is there; `duly trace export` always writes a seal",
         Exit.TRACE,
     )
-
-
-def _find_witnesses(inputs: Sequence[Input], report: Report, start: RegisterSnapshot | None) -> dict[str, Witness]:
-    """Find the smallest sub-trace of the first violation of each property, reading the trace a second time."""
-    first = [each.first for each in report.verdicts.values() if each.first is not None]
-    if not first:
-        return {}
-    found = witnesses(_events(inputs), first, start)
-    return {each.violation.property: each for each in found if each is not None}
-
-
-def _events(inputs: Sequence[Input]) -> Iterator[Event]:
-    reader = TraceReader()
-    for each in inputs:
-        each.file.seek(0)
-        for part in reader.read(each.file):
-            if isinstance(part, Rows):
-                yield from (LETTERS[row[0]](*row[1:]) for row in part.rows)
 
 
 # --- for people ------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from duly.cli import signals
 from duly.cli.output import Exit, say
 from duly.cli.service.dashboard import Access, Dashboard, open_dashboard
 from duly.cli.store import store_option
+from duly.stores.place import StorePlace
 
 
 @click.command()
@@ -42,7 +43,7 @@ from duly.cli.store import store_option
 @click.option("--hide-errors", is_flag=True, help="Show neither texts of errors nor tracebacks.")
 @click.option("--title", metavar="WORDS", help="Show this title in the head of each page.")
 def web(
-    store: Path,
+    store: StorePlace,
     host: str,
     port: int,
     token_file: Path | None,

@@ -35,7 +35,7 @@ class Draft:
     """Where the other scheduler has the zone from, for people."""
 
     notes: list[str] = field(default_factory=list)
-    """What will be different under duly."""
+    """Differences under duly."""
 
     obstacles: list[str] = field(default_factory=list)
     """Why it cannot be imported."""
@@ -86,7 +86,7 @@ class Drafts:
     origin: str
     drafts: Sequence[Draft]
     differences: Sequence[str]
-    """What is different under duly for all of them."""
+    """Differences under duly that concern all of them."""
 
     imports: Sequence[str]
     """Lines of Python that the calls need."""

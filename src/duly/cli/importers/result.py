@@ -1,4 +1,4 @@
-"""What became of drafts: registrations, and what was left out, with reasons."""
+"""The result of an import: registrations, and what was left out, with reasons."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -101,7 +101,7 @@ def _finish(
 
 
 def _unique_names(drafts: Sequence[Draft]) -> list[str]:
-    """A name for each draft, whatever their order: equal names are told apart by what is called, and when."""
+    """A name for each draft, whatever their order: equal names are distinguished by what is called, and when."""
     names = [draft.name or "task" for draft in drafts]
     shared = {name for name, count in Counter(names).items() if count > 1}
     names = [

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from duly.cli.output import Exit, fail, note, reason_of
 from duly.errors import DulyError
+from duly.stores.place import StorePlace
 from duly.text import plain
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ _TOKEN_BYTES_MAX: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Who may reach a dashboard; `prefix` is what the options of the command begin with."""
+    """The protection of a dashboard; `prefix` is what the options of the command begin with."""
 
     token_file: Path | None
     allowed_hosts: Sequence[str]
@@ -47,7 +48,7 @@ class Dashboard:
 
 
 def open_dashboard(
-    store: Path, host: str, port: int, access: Access, *, show_errors: bool = True, title: str | None = None
+    store: StorePlace, host: str, port: int, access: Access, *, show_errors: bool = True, title: str | None = None
 ) -> Dashboard:
     """Bind the address, so that all that can be wrong with it is said before anything else begins."""
     try:

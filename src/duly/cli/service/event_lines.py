@@ -138,9 +138,48 @@ _FORMS: Final[dict[type[Event], Callable[[Any], Line]]] = {
         "store", "bold red", "", f"{event.error}; next attempt in {_ms(event.retry_in_ms)}"
     ),
     events.StoreRecovered: lambda event: Line(
-        "store", "green", "", f"takes writes again after {event.attempts} attempts"
+        "store", "green", "", f"answers again after {event.attempts} attempts"
     ),
+    events.HostJoined: lambda event: Line("hosts", "cyan", "", f"{_host(event)} has joined"),
+    events.HostLeft: lambda event: Line("hosts", "cyan", "", f"host {event.host} has left"),
+    events.HostLost: lambda event: Line(
+        "hosts", "yellow", "", f"{_host(event)} has not beaten for longer than its lease: its runs were interrupted"
+    ),
+    events.HostClockSkewed: lambda event: Line(
+        "hosts", "yellow", "", f"the clock of this host is {_skew(event)} that of the store, which counts"
+    ),
+    events.HostOptionOverruled: lambda event: Line(
+        "hosts", "yellow", "",
+        f"{event.option}={event.value} does not count: {event.option}={event.in_force} is in force",
+    ),
+    events.LeaseSuspended: lambda event: Line(
+        "lease", "yellow", "", "the store has not answered for a lease: nothing starts, callbacks are held"
+    ),
+    events.LeaseResumed: lambda event: Line("lease", "green", "", f"goes on after {_ms(event.after_ms)}"),
+    events.LeaseLost: lambda event: Line(
+        "lease", "bold red", "", f"{event.error}; {event.runs} runs are cancelled, and this host joins again"
+    ),
+    events.RejoinFailed: lambda event: Line(
+        "hosts", "bold red", "", f"cannot join again: {event.error}; next attempt in {_ms(event.retry_in_ms)}"
+    ),
+    events.TaskRunFenced: lambda event: Line(
+        "fenced", "bold red", event.task_name, "ended after its host was buried: its end is not recorded"
+    ),
+    events.DeclarationSuperseded: lambda event: Line(
+        "edition", "yellow", "",
+        f"{event.superseded_by} is in force, this host declares {event.edition}: {event.tasks_withdrawn} of its tasks "
+        f"are withdrawn, {event.tasks_unknown} in force are unknown to it",
+    ),
+    events.EditionReinstated: lambda event: Line("edition", "yellow", "", f"{event.edition} is in force again"),
 }  # fmt: skip
+
+
+def _host(event: events.HostJoined | events.HostLost) -> str:
+    return f"host {event.host}" if event.label is None else f"host {event.host} ({plain(event.label)})"
+
+
+def _skew(event: events.HostClockSkewed) -> str:
+    return f"{stretch(abs(event.skew_ms) / 1000)} {'ahead of' if event.skew_ms > 0 else 'behind'}"
 
 
 def holder_text(holder: Mapping[str, Any]) -> str:

@@ -36,8 +36,15 @@ _REDUNDANT: Final = frozenset(
 )  # fmt: skip
 """Events that people learn from another line: the next event, or one of the program."""
 
-_NEW_TASKS_LISTED_MAX: Final = 20
-"""New tasks in a row that have a line each; more are counted, in one line."""
+_CHANGES: Final[Mapping[type[Event], tuple[str, str]]] = {
+    events.TaskAdded: ("new", "green"),
+    events.TaskOverridden: ("changed", "yellow"),
+    events.TaskOrphaned: ("orphaned", "yellow"),
+}
+"""Changes that `initialize` may make to thousands of tasks at once: label and style of the line that counts them."""
+
+_CHANGES_LISTED_MAX: Final = 20
+"""Changes of one kind in a row that have a line each; more are counted, in one line."""
 
 
 class EventsLog:
@@ -52,8 +59,8 @@ class EventsLog:
         self._run_filter = events.RunFilter()
         self._output: TextIO | None = None
         """Standard output, while it is kept for the log."""
-        self._new_tasks = 0
-        """New tasks since the last line about anything else."""
+        self._changes: tuple[type[Event], int] | None = None
+        """The kind of the changes to tasks since the last line about anything else, and how many there were."""
 
     @contextlib.contextmanager
     def keeping_output(self) -> Iterator[None]:
@@ -84,9 +91,8 @@ class EventsLog:
             if exception is not None:
                 fields["traceback"] = "".join(traceback.format_exception(exception))
             self._write_json(event.level, event.name, fields)
-        elif isinstance(event, events.TaskAdded) and self._level > events.DEBUG:
-            self._new_tasks += 1
-            if self._new_tasks <= _NEW_TASKS_LISTED_MAX:
+        elif type(event) in _CHANGES and self._level > events.DEBUG:
+            if self._one_more(type(event)) <= _CHANGES_LISTED_MAX:
                 self._print_line(event.level, event_line(event, self._now(), expression_of))
         elif self._level == events.DEBUG or type(event) not in _REDUNDANT:
             line = event_line(event, self._now(), expression_of)
@@ -167,12 +173,25 @@ class EventsLog:
             self._out.write(self._json_line(level, name, fields) + "\n")
 
     def _write_line(self, level: int, line: Line, below: str = "") -> None:
-        more, self._new_tasks = self._new_tasks - _NEW_TASKS_LISTED_MAX, 0
-        if more > 0:
-            self._print_line(
-                events.INFO, Line("new", "green", "", f"… and {counted(more, 'more task')} (-v lists all)")
-            )
+        self._count_the_rest()
         self._print_line(level, line, below)
+
+    def _one_more(self, kind: type[Event]) -> int:
+        """How many changes of a kind there have been in a row, with this one."""
+        if self._changes is None or self._changes[0] is not kind:
+            self._count_the_rest()
+            self._changes = kind, 0
+        self._changes = kind, self._changes[1] + 1
+        return self._changes[1]
+
+    def _count_the_rest(self) -> None:
+        """Write how many changes had no line of their own, if there were any."""
+        if self._changes is None:
+            return
+        (kind, number), self._changes = self._changes, None
+        if (more := number - _CHANGES_LISTED_MAX) > 0:
+            label, style = _CHANGES[kind]
+            self._print_line(kind.level, Line(label, style, "", f"… and {counted(more, 'more task')} (-v lists all)"))
 
     def _print_line(self, level: int, line: Line, below: str = "") -> None:
         shown = Text.assemble(

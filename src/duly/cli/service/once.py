@@ -61,7 +61,7 @@ def _named(name: str, loaded: Loaded) -> Registration:
 
 
 async def _error_of(registration: Registration, limit: timedelta | None, clock: Clock) -> BaseException | None:
-    """What the callback raised, or that its time was up; None if it returned."""
+    """The error that the callback raised, or that its time was up; None if it returned."""
     work = asyncio.ensure_future(_call(registration.callback, registration.runs_on))
     limits = [] if limit is None else [asyncio.ensure_future(pause(clock, limit // _MICROSECOND))]
     try:

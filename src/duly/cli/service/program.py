@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import gc
 import os
+import platform
 import signal
 from collections import Counter
 from collections.abc import Coroutine
@@ -33,6 +34,8 @@ from duly.events import Event
 from duly.insight.words import counted, names, offset
 from duly.scheduler import Scheduler, scheduler_of
 from duly.standby import Standby
+from duly.stores import SharedStore
+from duly.stores.place import StorePlace, name_of
 from duly.text import plain
 from duly.wiring import lifecycle_on
 
@@ -54,13 +57,26 @@ _NEEDED_EVENTS: Final = frozenset({events.PollStarted, events.PollCompleted, eve
 """Events that the program itself needs, logged or not; the two of a poll are built together, or not at all."""
 
 
+_NODE_MAX: Final = 100
+"""Characters of this machine's name in a label."""
+
+
+def _opened(store: StorePlace) -> Path | SharedStore:
+    """The store of a scheduler: the path of a file, or a store that hosts share, where this process has a label."""
+    if isinstance(store, Path):
+        return store
+    from duly.stores.postgres.store import PostgresStore  # it needs psycopg, which is an extra
+
+    return PostgresStore(store, label=f"{platform.node()[:_NODE_MAX]} {os.getpid()}")
+
+
 class Program:
     """One `duly run`."""
 
     def __init__(
         self,
         target: Target,
-        store: Path,
+        store: StorePlace,
         options: dict[str, Any],
         log: EventsLog,
         *,
@@ -78,7 +94,8 @@ class Program:
         self._clock = SystemClock()
         self._systemd = Notifier()
         ignored = frozenset() if verbose else _DEBUG_EVENTS - _NEEDED_EVENTS
-        lifecycle = lifecycle_on(system_host(), store, Options(on_event=self._on_event, **options), ignored=ignored)
+        settings = Options(on_event=self._on_event, **options)
+        lifecycle = lifecycle_on(system_host(), _opened(store), settings, ignored=ignored)
         self._scheduler: Scheduler = scheduler_of(lifecycle)
         self._loaded: Loaded | None = None
         self._expressions: dict[str, CronExpression] = {}
@@ -168,10 +185,10 @@ class Program:
         name, pid = zone_name(zone), os.getpid()
         self._log.say(
             "ProgramReady",
-            f"{self._target.text} on {plain(self._store)}: {counted(tasks, 'task')}, "
+            f"{self._target.text} on {plain(name_of(self._store))}: {counted(tasks, 'task')}, "
             f"zone {name} ({offset(self._clock.now(), zone)}), process {pid}",
             target=self._target.text,
-            store=str(self._store),
+            store=name_of(self._store),
             totalTasks=tasks,
             zone=name,
             pid=pid,
