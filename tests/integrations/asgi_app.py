@@ -28,7 +28,12 @@ def declared() -> list[Any]:
     return [("job", "* * * * *", job, timedelta(minutes=5))]
 
 
-tasks = lifespan(os.environ["STORE"], declared, look_every=timedelta(milliseconds=200), on_event=event_noted)
+tasks = lifespan(
+    os.environ.get("STORE_URL", os.environ["STORE"]),
+    declared,
+    look_every=timedelta(milliseconds=200),
+    on_event=event_noted,
+)
 
 
 def answer(app: Any) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """The lifespan of ASGI applications: in their test clients, and in the workers of uvicorn and gunicorn."""
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -14,11 +15,14 @@ from typing import Any
 import httpx
 import pytest
 
+import duly
 from duly.errors import CronExpressionInvalidError
 from duly.events import Event, StandbyFailed
 from duly.integrations.asgi import lifespan
+from duly.stores import PostgresStore
 from tests.compute import NotInTimeError
 from tests.conftest import require
+from tests.postgres_server import PostgresServer
 from tests.programs import environment
 from tests.system.children import PATIENCE_SECONDS
 from tests.system.test_standby import Server, assert_nobody_complains
@@ -28,7 +32,7 @@ NEVER = "0 0 1 1 *"
 
 
 class Application:
-    """What a lifespan needs of an application, in all frameworks: a place for its state."""
+    """The part of an application that a lifespan needs, in all frameworks: a place for its state."""
 
     def __init__(self) -> None:
         self.state = type("State", (), {})()
@@ -104,6 +108,30 @@ async def test_a_lifespan_of_ones_own_goes_around_it(store: Path) -> None:
     assert steps == ["open", "serves", "close"]
 
 
+async def test_on_a_store_that_hosts_share_every_worker_runs_tasks(server: PostgresServer, schema: str) -> None:
+    """Each application is a host: both hold at once, and a minute is served in one of them."""
+    ran: list[int] = []
+    begun = asyncio.Event()
+
+    async def job() -> None:
+        run = duly.current_run()
+        assert run is not None
+        ran.append(run.run_id)
+        begun.set()
+
+    tasks = lifespan(PostgresStore(server.url(), schema=schema), [("job", "* * * * *", job, timedelta(minutes=1))])
+    also = lifespan(PostgresStore(server.url(), schema=schema), [("job", "* * * * *", job, timedelta(minutes=1))])
+    one, other = Application(), Application()
+    async with tasks(one), also(other):
+        await one.state.duly.held()
+        await other.state.duly.held()
+        assert (one.state.duly.holding, other.state.duly.holding) == (True, True)
+        await begun.wait()
+    history = server.execute(f'set search_path = "{schema}"', "select run from runs order by seq")
+    assert [run for (run,) in history] == ran
+    assert server.execute(f'set search_path = "{schema}"', "select count(*) from hosts") == [(2,)]
+
+
 # --- real servers ----------------------------------------------------------------------------------------------------
 
 
@@ -145,16 +173,16 @@ def answers(folder: Path, holder: int) -> dict[int, bool]:
 
 @pytest.mark.real_time
 @pytest.mark.parametrize(
-    ("server", "framework"),
+    ("command", "framework"),
     [(uvicorn, "starlette"), (uvicorn, "fastapi"), (uvicorn, "litestar"), (gunicorn, "fastapi")],
     ids=["uvicorn-starlette", "uvicorn-fastapi", "uvicorn-litestar", "gunicorn-fastapi"],
 )
 def test_of_three_workers_one_runs_the_tasks_all_serve_and_another_takes_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: Any, framework: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Any, framework: str
 ) -> None:
     """SPEC 10.2: the worker that runs the task is killed; each answers requests all the while."""
     require(framework, "pip install -r requirements/dev.txt")
-    with serving(tmp_path, framework, monkeypatch, *server(tmp_path)) as running:
+    with serving(tmp_path, framework, monkeypatch, *command(tmp_path)) as running:
         running.wait_for("up", 3)
         (holder,) = running.wait_for("begins")
         running.wait_for("INFO StandbyStarted", 2)
@@ -168,6 +196,27 @@ def test_of_three_workers_one_runs_the_tasks_all_serve_and_another_takes_over(
         running.release()
         running.stop()
         assert_nobody_complains(running)
+
+
+@pytest.mark.real_time
+def test_three_workers_on_a_store_that_hosts_share_are_three_hosts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: PostgresServer
+) -> None:
+    """Real workers of uvicorn: all of them hold, one of them runs the task, and none of them stands by."""
+    require("starlette", "pip install -r requirements/dev.txt")
+    server.execute("drop schema if exists duly cascade")
+    monkeypatch.setenv("STORE_URL", server.url())
+    with serving(tmp_path, "starlette", monkeypatch, *uvicorn(tmp_path)) as running:
+        running.wait_for("up", 3)
+        running.wait_for("holds", 3)
+        (runs,) = running.wait_for("begins")
+        assert all(answers(tmp_path, runs).values())
+        assert server.execute("select count(*) from duly.hosts where gone is null") == [(3,)]
+        running.release()
+        running.stop()
+        assert_nobody_complains(running)
+    assert server.execute("select count(*) from duly.hosts where gone is null") == [(0,)]
+    server.execute("drop schema duly cascade")
 
 
 def test_the_module_needs_no_framework() -> None:

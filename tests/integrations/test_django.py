@@ -7,11 +7,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.compute import NotInTimeError
 from tests.conftest import require
+from tests.postgres_server import PostgresServer
 from tests.programs import environment
 from tests.system.children import PATIENCE_SECONDS
 
@@ -118,7 +120,7 @@ class Project:
         return self.run("manage.py", *arguments)
 
     def python(self, code: str) -> str:
-        """What a program prints that has set up Django."""
+        """The output of a program that has set up Django."""
         head = "import os; os.environ['DJANGO_SETTINGS_MODULE'] = 'shop.settings'; import django; django.setup()\n"
         done = self.run("-W", "error", "-c", head + code)
         assert done.returncode == 0, done.stderr
@@ -222,9 +224,10 @@ for page in ("/admin/", "/admin/auth/"):
         ("", "the setting DULY is missing: write DULY = "),
         ("DULY = 'state.db'", "the setting DULY must be a dict, got str"),
         ("DULY = {'STORE': 'state.db'}", 'DULY["TASKS"] must be the dotted path of the registrations, got None'),
-        ("DULY = {'TASKS': 'shop.tasks.registrations'}", 'DULY["STORE"] must be the path of the store, got None'),
+        ("DULY = {'TASKS': 'shop.tasks.registrations'}", 'DULY["STORE"] must be the path or the URL of'),
         ("DULY = {'STORE': 'a', 'TASKS': 'tasks'}", 'DULY["TASKS"] must be a dotted path, such as'),
-        ("DULY = {'STORE': 'a', 'TASKS': 'a.b', 'TASK': 1}", "DULY has no key TASK: it takes STORE, TASKS"),
+        ("DULY = {'STORE': 'a', 'TASKS': 'a.b', 'TASK': 1}", "DULY has no key TASK: it takes STORE, SCHEMA, TASKS"),
+        ("DULY = {'STORE': 'a', 'TASKS': 'a.b', 'SCHEMA': 7}", 'DULY["SCHEMA"] must be the name of a schema, got 7'),
         ("DULY = {'STORE': 'a', 'TASKS': 'a.b', 'WEB': 'duly'}", 'DULY["WEB"] must be the address of the dashboard'),
         ("DULY = {'STORE': 'a', 'TASKS': 'a.b', 'STANDBY': 1}", 'DULY["STANDBY"] must be True or False, got int'),
     ],
@@ -269,7 +272,7 @@ def test_a_module_of_tasks_that_cannot_be_imported_is_one_message(project: Proje
 
 
 def test_standby_is_for_run_and_not_for_a_single_run() -> None:
-    """What the command line is called with."""
+    """The arguments of the command line."""
     from django.conf import settings
 
     if not settings.configured:
@@ -277,7 +280,7 @@ def test_standby_is_for_run_and_not_for_a_single_run() -> None:
     from duly.integrations.django.configuration import ProjectConfiguration
     from duly.integrations.django.management.commands.duly import TARGET, arguments_for
 
-    configured = ProjectConfiguration("state.db", "shop.tasks", "registrations", standby=True, web=None)
+    configured = ProjectConfiguration("state.db", None, "shop.tasks", "registrations", standby=True, web=None)
     assert arguments_for("run", ["--max-concurrency", "4"], configured) == [
         "run", "--max-concurrency", "4", "--standby", TARGET,
     ]  # fmt: skip
@@ -307,3 +310,39 @@ def test_the_scheduler_of_a_project_runs_and_stops(project: Project) -> None:
         os.kill(process.pid, signal.SIGTERM)
         _, errors = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 0, errors
+
+
+@pytest.mark.real_time
+def test_a_project_on_a_store_that_hosts_share(project: Project, server: PostgresServer, schema: str) -> None:
+    """The setting has its URL and its schema; two schedulers of the project are two hosts, and no password is shown."""
+    assert project.manage("migrate", "-v", "0").returncode == 0
+    url = server.url(password="s3cret")
+    settings = {"STORE": url, "SCHEMA": schema, "TASKS": "shop.tasks.registrations", "STANDBY": True}
+    project.configure(f"DULY = {settings!r}")
+    unused = project.manage("duly", "status")
+    assert (unused.returncode, "no host has used this store yet" in unused.stderr) == (4, True)
+    command = ("manage.py", "duly", "run", "--log-format", "json")
+    with project.start(*command) as one, project.start(*command) as other:
+        try:
+            document = _until_visited(project)
+        finally:
+            for each in (one, other):
+                os.kill(each.pid, signal.SIGTERM)
+        outputs = [each.communicate(timeout=PATIENCE_SECONDS) for each in (one, other)]
+    assert (one.returncode, other.returncode) == (0, 0), outputs
+    assert len(document["cluster"]["hosts"]) == 2
+    assert document["store"].endswith(f"(schema {schema})")
+    assert "s3cret" not in f"{outputs} {document} {unused}"
+
+
+def _until_visited(project: Project) -> dict[str, Any]:
+    """The document of `status` once both hosts are there and a visit has been made."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        status = project.manage("duly", "status", "--json")
+        document: dict[str, Any] = json.loads(status.stdout) if status.stdout else {"tasks": []}
+        visited = any(task["task"] == "visit" and task["lastSuccessAt"] for task in document["tasks"])
+        if visited and len(document["cluster"]["hosts"]) == 2:
+            return document
+        if time.monotonic() > deadline:
+            raise NotInTimeError(f"no run has succeeded: {status}")

@@ -18,7 +18,9 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 import duly
 from duly.errors import RegistrationShapeError, RegistrationsNotArrayError
 from duly.integrations.opentelemetry import traced
+from duly.stores import PostgresStore
 from duly.testing import SimulatedHost
+from tests.postgres_server import PostgresServer
 
 RETRY = timedelta(seconds=20)
 
@@ -35,7 +37,7 @@ class Telemetry:
         return traced(list(registrations), tracer_provider=self.tracers, meter_provider=self.meters, **options)
 
     def spans(self, name: str = "run job") -> list[ReadableSpan]:
-        """Those that have ended, in the order of their ends."""
+        """The spans that have ended, in the order of their ends."""
         return [span for span in self._exporter.get_finished_spans() if span.name == name]
 
     def points(self, name: str) -> list[tuple[dict[str, Any], Any]]:
@@ -68,7 +70,7 @@ async def noon(store: Path) -> AsyncIterator[SimulatedHost]:
 
 
 async def test_each_run_is_the_root_of_a_trace_of_its_own(telemetry: Telemetry, noon: SimulatedHost) -> None:
-    """What was active during initialize() is not their parent; what the callback makes is inside of them."""
+    """A span that was active during initialize() is not their parent; spans of the callback are inside of them."""
     tracer, seen = telemetry.tracers.get_tracer("test"), []
 
     async def job() -> None:
@@ -270,6 +272,43 @@ async def test_tasks_of_a_store_are_counted_once_however_often_it_is_declared(
     assert [attributes for attributes, _ in telemetry.points("duly.task.failing")] == [{"duly.store": "state.db"}]
 
 
+async def test_a_store_that_hosts_share_is_read_by_its_url(
+    telemetry: Telemetry, server: PostgresServer, schema: str
+) -> None:
+    """Its tasks are counted, and a run names the one that another host was torn away from."""
+    url = server.url()
+
+    def leave_a_run_behind() -> None:
+        async def until_it_runs() -> None:
+            began = asyncio.Event()
+
+            async def hangs() -> None:
+                began.set()
+                await asyncio.Event().wait()
+
+            scheduler = duly.Scheduler(PostgresStore(url, schema=schema))
+            await scheduler.initialize([("job", "* * * * *", hangs, RETRY)])
+            await began.wait()
+
+        asyncio.run(until_it_runs())  # its loop ends without a stop: the host buries itself
+
+    await asyncio.to_thread(leave_a_run_behind)
+    done = asyncio.Event()
+
+    async def job() -> None:
+        done.set()
+
+    scheduler = duly.Scheduler(PostgresStore(url, schema=schema))
+    await scheduler.initialize(telemetry.traced(("job", "* * * * *", job, RETRY), store=url, schema=schema))
+    await done.wait()
+    await scheduler.stop()
+    span = telemetry.spans()[0]
+    attributes = dict(span.attributes or {})
+    assert attributes["duly.run.cause"] == "interrupted"
+    assert attributes["duly.run.interrupted_run_id"] == 10**12 + 1  # the first run of the first host
+    assert telemetry.points("duly.task.count") == [({"duly.store": f"postgres.{schema}"}, 1)]
+
+
 async def test_a_span_name_that_raises_does_not_fail_the_run(
     telemetry: Telemetry, noon: SimulatedHost, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -303,5 +342,5 @@ def test_wrong_options_are_named() -> None:
     """When the registrations are made."""
     with pytest.raises(TypeError, match="span_name must be a function of a run, got str"):
         traced([], span_name="run")  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="store must be the path of a store, got int"):
+    with pytest.raises(TypeError, match="store must be the path or the URL of a store, got int"):
         traced([], store=7)  # type: ignore[arg-type]

@@ -19,6 +19,7 @@ from duly.events import PollCompleted, TaskRunCompleted, TaskRunFailed, TaskRunS
 from duly.integrations import pings as module
 from duly.integrations.pings import WAITING_MAX, Pings
 from duly.testing import SimulatedHost
+from tests.compute import NotInTimeError
 from tests.programs import environment
 from tests.system.children import PATIENCE_SECONDS
 
@@ -228,8 +229,11 @@ def drips(connection: socket.socket) -> None:
 
 
 def talks_nonsense(connection: socket.socket) -> None:
-    connection.recv(1000)
-    connection.sendall(b"\x00\xff garbage \r\n\r\n")
+    try:
+        connection.recv(1000)
+        connection.sendall(b"\x00\xff garbage \r\n\r\n")
+    except OSError:  # the client was faster to give up
+        pass
     connection.close()
 
 
@@ -254,8 +258,8 @@ def test_a_hostile_server_costs_a_ping_and_nothing_else(
         pings(started(task="bad"))
         pings(started(task="good"))
         assert pings.flush(PATIENCE)
-    assert service.paths == ["/uuid/start"]
-    assert pings.dropped == 1
+    if (service.paths, pings.dropped) != (["/uuid/start"], 1):  # the time limit is the good server's, too
+        raise NotInTimeError(f"{pings.dropped} pings were dropped, and these arrived: {service.paths}")
     assert caplog.messages[0].startswith("pings (task 'bad') are dropped: ")
 
 

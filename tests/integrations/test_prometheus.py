@@ -1,10 +1,12 @@
 """Metrics for Prometheus: counts from events, gauges from stores, a bounded number of series, and the files beside."""
 
+import asyncio
 import json
 import logging
 import re
 import subprocess
 import threading
+import time
 from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
 from zoneinfo import ZoneInfo
@@ -18,11 +20,16 @@ from duly.errors import StoreLockedError
 from duly.events import (
     ClockJumped,
     Event,
+    HostClockSkewed,
+    HostLost,
     HostZoneChanged,
+    LeaseLost,
+    LeaseSuspended,
     PropertyViolated,
     SchedulerInitializationFailed,
     StoreFault,
     TaskRunCompleted,
+    TaskRunFenced,
     TaskRunOverdue,
     TaskRunStarted,
     TaskStartDelayed,
@@ -30,19 +37,21 @@ from duly.events import (
 from duly.insight import Examination
 from duly.integrations import prometheus
 from duly.integrations.prometheus import TABLE, Metrics, StoreCollector
-from duly.stores import View
+from duly.stores import PostgresStore, View
 from duly.testing import SimulatedHost
 from tests.conftest import require
+from tests.postgres_server import PostgresServer
 from tests.programs import ROOT
 from tests.stores.made import Row, make_store
 
 MONITORING = ROOT / "examples" / "monitoring"
+RARELY = timedelta(hours=1)
 NOON = datetime(2026, 11, 16, 12, tzinfo=UTC)
 Labels = frozenset[tuple[str, str]]
 
 
 def scrape(registry: CollectorRegistry) -> dict[tuple[str, Labels], float]:
-    """What Prometheus would read, by name and labels."""
+    """The samples that Prometheus would read, by name and labels."""
     text = generate_latest(registry).decode()
     samples = [each for family in text_string_to_metric_families(text) for each in family.samples]
     found = {(each.name, frozenset(each.labels.items())): each.value for each in samples}
@@ -120,6 +129,11 @@ def test_every_kind_of_event_that_the_table_names_is_counted() -> None:
         TaskRunOverdue("task", NOON, NOON),
         ClockJumped(NOON, NOON, 1),
         HostZoneChanged("UTC", "Europe/Berlin"),
+        HostLost(2, "pod-2", 0),
+        LeaseSuspended(NOON),
+        LeaseLost(1, "HostGoneError: buried"),
+        TaskRunFenced("task", 1),
+        HostClockSkewed(2_001),
         StoreFault("write", "StoreError", "disk full", 100),
         PropertyViolated("S1", "no overlap", 1, NOON, "task", {}),
         SchedulerInitializationFailed("StoreLockedError", "held"),
@@ -136,6 +150,11 @@ def test_every_kind_of_event_that_the_table_names_is_counted() -> None:
         series("duly_warnings_total", kind="run_overdue"),
         series("duly_warnings_total", kind="clock_jumped"),
         series("duly_warnings_total", kind="zone_changed"),
+        series("duly_warnings_total", kind="host_lost"),
+        series("duly_warnings_total", kind="lease_suspended"),
+        series("duly_warnings_total", kind="lease_lost"),
+        series("duly_warnings_total", kind="run_fenced"),
+        series("duly_warnings_total", kind="host_clock_skewed"),
         series("duly_store_faults_total", operation="write"),
         series("duly_property_violations_total", property="S1"),
         series("duly_initializations_total", result="refused"),
@@ -208,6 +227,46 @@ def made(path: Path, tasks: int = 3) -> Path:
     return make_store(path, [failing, *rows], [ended])
 
 
+async def test_a_scheduler_on_a_store_that_hosts_share_is_counted_and_read(
+    server: PostgresServer, schema: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By its URL; the label is the database and the schema, and no series or message has the password."""
+    url = server.url(password="s3cret")
+    registry = CollectorRegistry()
+    metrics = Metrics(url, schema=schema, registry=registry, per_task=True)
+    label = f"postgres.{schema}"
+    down = {("duly_scheduler_up", frozenset({("store", label)})): 0.0}
+    assert {
+        key: value for key, value in scrape(registry).items() if key[0] in {"duly_scheduler_up", "duly_tasks"}
+    } == down
+    ran = asyncio.Event()
+
+    async def job() -> None:
+        ran.set()
+
+    scheduler = Scheduler(PostgresStore(url, schema=schema), on_event=metrics)
+    await scheduler.initialize([("job", "* * * * *", job, timedelta(minutes=1)), ("rare", "0 0 1 1 *", job, RARELY)])
+    await ran.wait()
+    await scheduler.stop()
+    found = scrape(registry)
+
+    def value(name: str, **labels: str) -> float:
+        return found[name, frozenset({"store": label, **labels}.items())]
+
+    assert value("duly_tasks") == 2
+    assert value("duly_scheduler_up") == 0  # it has left
+    assert value("duly_last_poll_timestamp_seconds") == pytest.approx(time.time(), abs=300)
+    starts = value("duly_run_starts_total", cause="cron")
+    assert starts == value("duly_runs_total", outcome="success") >= 1
+    assert value("duly_task_failures_in_a_row", task="job") == 0
+    assert ("duly_task_last_success_timestamp_seconds", frozenset({("store", label), ("task", "job")})) in found
+    assert value("duly_initializations_total", result="completed") == 1
+    server.execute(f'update "{schema}".cluster set version = 99')
+    assert scrape(registry)["duly_scheduler_up", frozenset({("store", label)})] == 0
+    assert f"no gauges for {label}: Store postgresql://duly@" in caplog.text
+    assert "s3cret" not in caplog.text + repr(found)
+
+
 def test_failures_and_what_is_owed_are_shown_and_tasks_only_on_request(store: Path) -> None:
     """The series for single tasks: when it last succeeded, how often it has failed since, how long it took."""
     made(store)
@@ -257,7 +316,7 @@ def test_a_store_that_cannot_be_read_is_down_and_nothing_else_is_claimed(
 
 
 def test_scrapes_from_several_threads_read_the_store_once(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What concerns all tasks is counted at most once a second, and by one thread."""
+    """Figures about all tasks are counted at most once a second, and by one thread."""
     made(store)
     counted: list[int] = []
 
@@ -296,8 +355,8 @@ def test_several_stores_share_a_registry_if_their_names_differ(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ({"store": 7}, "store must be the path of a store, got int"),
-        ({"store": b"state.db"}, "store must be the path of a store, got bytes"),
+        ({"store": 7}, "store must be the path or the URL of a store, got int"),
+        ({"store": b"state.db"}, "store must be the path or the URL of a store, got bytes"),
         ({"store": "state.db", "per_task": "yes"}, "per_task must be True, False or a function of a task's name"),
         ({"store": "state.db", "per_task_max": "many"}, "per_task_max must be an int, got str"),
         ({"store": "state.db", "registry": "default"}, "registry must be a prometheus_client.CollectorRegistry"),
@@ -333,7 +392,7 @@ def test_every_metric_of_the_dashboard_and_of_the_alerts_exists() -> None:
     import yaml
 
     (group,) = yaml.safe_load((MONITORING / "alerts.yml").read_text())["groups"]
-    assert len(group["rules"]) == 7
+    assert len(group["rules"]) == 8
     for rule in group["rules"]:
         assert metrics_named_in(rule["expr"])
         assert metrics_named_in(rule["expr"]) <= names
@@ -368,7 +427,7 @@ def test_promtool_accepts_the_alerts() -> None:
         ["promtool", "check", "rules", str(MONITORING / "alerts.yml")], capture_output=True, text=True, check=False
     )
     assert checked.returncode == 0, checked.stderr
-    assert "7 rules found" in checked.stdout
+    assert "8 rules found" in checked.stdout
 
 
 ALERTS = """
@@ -388,6 +447,8 @@ tests:
       - {series: 'duly_tasks_failing{store="bad.db"}', values: "1x80"}
       - {series: 'duly_store_faults_total{store="full.db",operation="write"}', values: "0x5 1x15"}
       - {series: 'duly_property_violations_total{store="wrong.db",property="S1"}', values: "0x5 1x15"}
+      - {series: 'duly_warnings_total{store="shop.duly",kind="host_lost"}', values: "0x5 1x15"}
+      - {series: 'duly_warnings_total{store="shop.duly",kind="clock_jumped"}', values: "0x3 1x15"}
       - {series: 'duly_task_last_success_timestamp_seconds{store="old.db",task="backup"}', values: "-259200x20"}
     alert_rule_test:
       - {eval_time: 2m, alertname: DulySchedulerDown, exp_alerts: []}
@@ -405,6 +466,10 @@ tests:
       - eval_time: 7m
         alertname: DulyPropertyViolated
         exp_alerts: [{exp_labels: {severity: critical, store: wrong.db, property: S1}}]
+      - {eval_time: 5m, alertname: DulyHostLost, exp_alerts: []}
+      - eval_time: 7m
+        alertname: DulyHostLost
+        exp_alerts: [{exp_labels: {severity: warning, store: shop.duly, kind: host_lost}}]
       - eval_time: 1m
         alertname: DulyTaskSilent
         exp_alerts: [{exp_labels: {severity: warning, store: old.db, task: backup}}]

@@ -22,4 +22,4 @@ NAMES = (
     "</svg><style>*{display:none}</style>",
 )
 MARKUP = ("<script>alert", "<img src=x", "<style>*", "\x1b", "\u202e", "\u200b")
-"""What no page may contain, whatever the names are."""
+"""Text that no page may contain, whatever the names are."""

@@ -116,7 +116,12 @@ def registrations(
 
 
 async def past(
-    path: Path, entries: Sequence[Entry] = FEW, *, days: float = 3, until: str = "2026-10-26T16:20:35"
+    path: Path,
+    entries: Sequence[Entry] = FEW,
+    *,
+    days: float = 3,
+    until: str = "2026-10-26T16:20:35",
+    trace: bool = False,
 ) -> FixedClock:
     """Days of work up to a moment, from one day on with a crash and an outage of nine hours; ends with a crash."""
     async with SimulatedHost(until, ZONE, store=path) as end:
@@ -125,14 +130,14 @@ async def past(
         last = end.now
     begin = (last - timedelta(days=days)).replace(tzinfo=None)
     async with SimulatedHost(begin, ZONE, store=path, callbacks_only_sleep=True) as host:
-        scheduler = host.scheduler()
+        scheduler = host.scheduler(trace=trace)
         await scheduler.initialize(registrations(host, entries))
         outage = last - timedelta(days=days) * 0.4
         if days >= 1:
             await host.advance_to(outage)
             await host.crash()
             await host.advance(hours=9)
-            scheduler = host.scheduler()
+            scheduler = host.scheduler(trace=trace)
             await scheduler.initialize(registrations(host, entries))
         await host.advance_to(last)
         await host.crash()

@@ -2,6 +2,9 @@
 
 import json
 import re
+from dataclasses import replace
+from datetime import UTC
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -10,13 +13,16 @@ from click.testing import CliRunner
 from starlette.types import ASGIApp
 
 from duly.cli.app import duly
+from duly.core.moments import MICROSECONDS, Instant
 from duly.insight.health import Examination
 from duly.insight.json_form import json_form
+from duly.stores.port import Holder
 from duly.web import openapi
 from duly.web.api import ENDPOINTS
 from tests.conftest import require
 from tests.stores.made import Row, make_store
 from tests.web.conftest import Stage, client
+from tests.web.stage import FixedClock
 
 FAILING = "partners/sync-acme-mirror"
 
@@ -31,7 +37,7 @@ async def asked(app: ASGIApp, place: str, status: int = 200) -> dict[str, Any]:
 
 
 def printed(*arguments: str) -> dict[str, Any]:
-    """What a command prints with --json."""
+    """The output of a command with --json."""
     result = CliRunner().invoke(duly, [*arguments, "--json"], standalone_mode=False)
     document: dict[str, Any] = json.loads(result.stdout)
     return document
@@ -42,7 +48,7 @@ def without(document: dict[str, Any], *names: str) -> dict[str, Any]:
 
 
 async def test_status_is_the_document_of_the_command(stage: Stage) -> None:
-    """SPEC 10.4: one JSON form each, whoever shows it; the command and the page look at different moments."""
+    """SPEC 10.4: one JSON form each, wherever it is shown; the command and the page look at different moments."""
     from duly.web import dashboard
 
     answer = await asked(dashboard(stage.path), "/api/v1/status")
@@ -116,6 +122,8 @@ async def test_the_load_counts_every_due_minute_once(stage: Stage, tmp_path_fact
     ("place", "status", "sentence"),
     [
         ("/api/v1/task?name=nobody", 404, "No task is called nobody"),
+        ("/api/v1/task", 400, "name is missing: its name"),
+        ("/api/v1/explain", 400, "task is missing: its name"),
         ("/api/v1/task?name=cache/warn", 404, "No task is called cache/warn"),
         ("/api/v1/tasks?limit=0", 400, "limit is '0', and must be a number from 1 to 1,000"),
         ("/api/v1/tasks?state=asleep", 400, "state is 'asleep'"),
@@ -216,3 +224,23 @@ async def test_every_parameter_of_the_document_is_read(stage: Stage, monkeypatch
 async def test_the_document_is_served(stage: Stage) -> None:
     document = await asked(stage.dashboard(), "/api/openapi.json")
     assert re.fullmatch(r"3\.\d\.\d", document["openapi"])
+
+
+async def test_a_scheduler_that_dies_is_seen_by_the_next_probe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its death writes nothing, and the counts of very many tasks are minutes old; the lock is looked at each time."""
+    now = 1_790_000_000 * MICROSECONDS
+    clock = FixedClock(now + 20 * MICROSECONDS, UTC)
+    row = Row("a", served_through=now // MICROSECONDS, last_attempt_at=now, run=1, run_cause="cron", run_scheduled=now)
+    stage = Stage(make_store(tmp_path / "s.db", [row]), clock)
+    alive = Holder(alive=True, pid=7, host="here", since=Instant(now), last_poll_at=Instant(now))
+    monkeypatch.setattr("duly.stores.sqlite.reader.read_holder", lambda path: alive)
+    async with client(stage.dashboard()) as opened:
+        assert (await opened.get("/api/v1/health")).status_code == 200
+        assert "Healthy" in (await opened.get("/")).text
+        monkeypatch.setattr("duly.stores.sqlite.reader.read_holder", lambda path: replace(alive, alive=False))
+        answer = await opened.get("/api/v1/health")
+        assert answer.status_code == 503
+        assert [each["code"] for each in answer.json()["problems"]] == ["holder-gone"]
+        page = (await opened.get("/")).text
+        assert "Unhealthy" in page
+        assert "process 7, which held the store, is gone, and left 1 task marked running" in page

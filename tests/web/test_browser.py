@@ -1,7 +1,7 @@
 """The dashboard in a real browser: keys, live updates, no JavaScript, no message, no foreign request, accessibility."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
@@ -10,11 +10,14 @@ import pytest
 
 from duly.web import dashboard
 from duly.web.server import hosts_for
+from tests.cli.program import duly, write_target
+from tests.programs import ROOT
 from tests.stores.helpers import change
 from tests.stores.made import Row, make_store
 from tests.web.browser import WIDTHS, axe_source, browser, served
 from tests.web.conftest import Stage
 from tests.web.hostile import NAMES
+from tests.web.shared_stage import SharedPast
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page
@@ -35,15 +38,22 @@ PLACES = (
     "/next?cron=30+2+*+*+*&from=2027-03-27",
     "/next?cron=61+*+*+*+*",
     "/about",
+    "/verify",
+    "/whatif",
+    "/whatif?from=2026-10-27&to=2026-10-28&down=2026-10-27T02:30..2026-10-27T05:30&crash=2026-10-27T08:05",
+    "/whatif?from=2026-10-28&to=2026-10-27",
     "/task?name=nobody",
     "/runs?since=soon",
     "/nowhere",
 )
+SHARED_PLACES = ("/", "/tasks?state=running", f"/task?name={quote(FAILING)}", "/runs", "/about", "/verify")
+"""Pages that a store shared by hosts makes different."""
+
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 
 
 @pytest.fixture(scope="module")
-def opened(stage: Stage, hostile_stage: Stage) -> Iterator["Browser"]:
+def opened(stage: Stage, hostile_stage: Stage, traced_stage: Stage, shared: SharedPast) -> Iterator["Browser"]:
     """One browser for all tests; stores are made before it, because it brings an event loop."""
     with browser() as found:
         yield found
@@ -52,6 +62,12 @@ def opened(stage: Stage, hostile_stage: Stage) -> Iterator["Browser"]:
 @pytest.fixture(scope="module")
 def address(stage: Stage) -> Iterator[str]:
     with served(stage.dashboard()) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def shared_address(shared: SharedPast) -> Iterator[str]:
+    with served(shared.dashboard()) as found:
         yield found
 
 
@@ -122,6 +138,99 @@ def test_a_change_appears_without_a_reload(opened: "Browser", tmp_path: Path) ->
         page.close()
 
 
+def test_a_section_that_a_page_did_not_have_appears_and_goes_without_a_reload(
+    opened: "Browser", tmp_path: Path
+) -> None:
+    """The first failure of a task; what the user types meanwhile stays."""
+    store = make_store(tmp_path / "state.db", [Row("first")])
+    with served(dashboard(store, refresh=0.1)) as address:
+        page = opened.new_page()
+        witness = Witness(page, address)
+        page.goto(f"{address}/task?name=first")
+        page.evaluate("window.stays = true")
+        page.fill("input[name=at]", "2026-10-25T02:30")
+        assert page.locator("#failure").count() == 0
+        change(
+            store,
+            "INSERT INTO runs (seq, run, generation, cause, scheduled, started_at, ended_at, outcome, error) "
+            "VALUES (1, 1, 1, 'cron', 1, 1, 2, 'failure', 'KeyError: 7')",
+        )
+        page.wait_for_selector("#failure >> text=KeyError: 7", timeout=30_000)
+        ids = page.eval_on_selector_all("main section", "found => found.map(each => each.id)")
+        assert ids == ["days", "took", "why", "next", "state", "failure", "runs"]
+        change(store, "DELETE FROM runs")
+        page.wait_for_selector("#failure", state="detached", timeout=30_000)
+        assert page.evaluate("window.stays") is True
+        assert page.input_value("input[name=at]") == "2026-10-25T02:30"
+        assert witness.faults == []
+        page.close()
+
+
+HIDDEN = """
+window.hiddenNow = true;
+window.delays = [];
+Object.defineProperty(document, "hidden", { get: () => window.hiddenNow });
+const wait = window.setTimeout;
+window.setTimeout = (work, milliseconds) => {
+  window.delays.push(milliseconds);
+  return wait(work, milliseconds === 15000 ? %d : milliseconds);
+};
+"""
+
+
+def test_a_hidden_page_follows_a_store_that_never_rests(opened: "Browser", tmp_path: Path) -> None:
+    """Changes come more often than a hidden page asks for itself; here it waits one second instead of fifteen."""
+    store = make_store(tmp_path / "state.db", [Row("first")])
+    with served(dashboard(store, refresh=0.05)) as address:
+        page = opened.new_page()
+        page.add_init_script(HIDDEN % 1000)
+        page.goto(f"{address}/tasks")
+        for number in range(300):
+            change(store, "UPDATE tasks SET name = ?", f"name {number}")
+            page.wait_for_timeout(100)
+            if page.inner_text("tbody a") != "first":
+                break
+        assert page.inner_text("tbody a") != "first"
+        assert set(page.evaluate("window.delays")) == {15_000}
+        page.close()
+
+
+def test_a_page_that_is_shown_again_asks_at_once(opened: "Browser", tmp_path: Path) -> None:
+    store = make_store(tmp_path / "state.db", [Row("first")])
+    with served(dashboard(store, refresh=0.05)) as address:
+        page = opened.new_page()
+        page.add_init_script(HIDDEN % 3_600_000)
+        page.goto(f"{address}/tasks")
+        change(store, "UPDATE tasks SET name = 'second'")
+        for _ in range(300):  # not `wait_for_function`, which the policy of the page forbids
+            if page.evaluate("window.delays.length"):
+                break
+            page.wait_for_timeout(100)
+        assert page.evaluate("window.delays.length") > 0
+        assert page.inner_text("tbody a") == "first"
+        page.evaluate("window.hiddenNow = false; document.dispatchEvent(new Event('visibilitychange'))")
+        page.wait_for_selector("text=second", timeout=30_000)
+        page.close()
+
+
+def test_what_has_the_focus_is_not_replaced(opened: "Browser", tmp_path: Path) -> None:
+    """A reader of the list with the keyboard keeps the place; the list follows when the focus has left it."""
+    store = make_store(tmp_path / "state.db", [Row("first")])
+    with served(dashboard(store, refresh=0.1)) as address:
+        page = opened.new_page()
+        page.goto(f"{address}/tasks")
+        page.locator("tbody a").focus()
+        for name in ("second", "third"):  # the page asks for itself, and takes nothing over
+            with page.expect_response(f"{address}/tasks") as answer:
+                change(store, "UPDATE tasks SET name = ?", name)
+            answer.value.finished()
+        assert page.inner_text("tbody a") == "first"
+        page.evaluate("document.activeElement.blur()")
+        change(store, "UPDATE tasks SET name = 'fourth'")
+        page.wait_for_selector("text=fourth", timeout=30_000)
+        page.close()
+
+
 def test_a_store_that_appears_becomes_the_dashboard_without_a_click(opened: "Browser", tmp_path: Path) -> None:
     store = tmp_path / "state.db"
     with served(dashboard(store, refresh=0.1)) as address:
@@ -135,7 +244,7 @@ def test_a_store_that_appears_becomes_the_dashboard_without_a_click(opened: "Bro
 
 @pytest.mark.parametrize("place", PLACES)
 def test_every_page_is_whole_without_javascript(opened: "Browser", address: str, place: str) -> None:
-    """What a page shows with JavaScript it shows without."""
+    """A page shows without JavaScript what it shows with it."""
     texts = []
     for enabled in (True, False):
         context = opened.new_context(java_script_enabled=enabled)
@@ -167,22 +276,68 @@ def violations(page: "Page") -> list[str]:
     return [f"{each['id']} ({each['impact']}): {each['nodes'][0]['html'][:200]}" for each in found]
 
 
-def test_no_page_violates_a_rule_of_accessibility(opened: "Browser", address: str, hostile_stage: Stage) -> None:
-    """axe-core, WCAG 2.2 AA and best practice: light and dark, desktop and phone; and no page scrolls sideways."""
+def faults_of(opened: "Browser", places: Sequence[str]) -> list[str]:
+    """Findings of axe-core, WCAG 2.2 AA and best practice: light, dark, desktop, phone; and sideways scrolling."""
     axe = axe_source()
     faults = []
-    with served(hostile_stage.dashboard()) as hostile:
+    for look, context in contexts(opened):
+        page = context.new_page()
+        for place in places:
+            page.goto(place)
+            page.evaluate(axe)
+            faults += [f"{look} {place}: {each}" for each in violations(page)]
+            if (sideways := page.evaluate("document.documentElement.scrollWidth - innerWidth")) > 0:
+                faults.append(f"{look} {place}: scrolls sideways by {sideways} px")
+    return faults
+
+
+def test_no_page_violates_a_rule_of_accessibility(
+    opened: "Browser", address: str, shared_address: str, hostile_stage: Stage, traced_stage: Stage
+) -> None:
+    with served(hostile_stage.dashboard()) as hostile, served(traced_stage.dashboard()) as traced:
         places = [address + place for place in PLACES] + [f"{hostile}{place}" for place in ("/", "/tasks", "/runs")]
         places += [f"{hostile}/task?generation={number}" for number in (1, 11)]
-        for look, context in contexts(opened):
-            page = context.new_page()
-            for place in places:
-                page.goto(place)
-                page.evaluate(axe)
-                faults += [f"{look} {place}: {each}" for each in violations(page)]
-                if (sideways := page.evaluate("document.documentElement.scrollWidth - innerWidth")) > 0:
-                    faults.append(f"{look} {place}: scrolls sideways by {sideways} px")
-    assert faults == []
+        places += [f"{hostile}/whatif?from=now", f"{traced}/verify"]
+        places += [shared_address + place for place in SHARED_PLACES]
+        assert faults_of(opened, places) == []
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory, traced_stage: Stage) -> list[Path]:
+    """Pages that the commands wrote with --html: plans, verdicts with and without a violation, a simulation."""
+    folder = tmp_path_factory.mktemp("files")
+    declared = ", ".join(f'({name!r}, "0,30 * * * *", quick, timedelta(minutes=1))' for name in NAMES[:10])
+    target = write_target(folder, f'[("export", "0,5 * * * *", quick, timedelta(minutes=1)), {declared}]')
+    times = ("--from", "2027-03-27T22:00", "--to", "2027-03-28T22:00", "--tz", "Europe/Berlin")
+    trouble = ("--down", "2027-03-27T23:15..2027-03-28T01:10", "--crash-at", "2027-03-28T07:00:10", "--fail", "*=20%")
+    commands: list[tuple[str | Path, ...]] = [
+        ("plan", target, "--store", traced_stage.path),
+        ("plan", target, "--store", "new.db"),
+        ("verify", traced_stage.path),
+        ("verify", ROOT / "examples" / "traces" / "overlap-after-a-pause.jsonl"),
+        ("simulate", target, *times, *trouble, "--duration", "*=20"),
+    ]
+    written = []
+    for number, command in enumerate(commands):
+        written.append(folder / f"{command[0]}-{number}.html")
+        assert duly(*command, "--html", written[-1], folder=folder).code in {0, 1}
+    return written
+
+
+def test_a_file_asks_for_nothing_and_says_nothing_on_the_console(opened: "Browser", files: list[Path]) -> None:
+    """Its content security policy blocks nothing that it has, and it has its style."""
+    for file in files:
+        page = opened.new_page()
+        witness = Witness(page, "file://elsewhere")  # which reports every request
+        page.goto(file.as_uri())
+        page.wait_for_load_state("load")
+        assert witness.faults == [f"foreign request: {file.as_uri()}"]
+        assert page.evaluate("getComputedStyle(document.querySelector('.card')).borderTopLeftRadius") == "10px"
+        page.close()
+
+
+def test_no_file_violates_a_rule_of_accessibility(opened: "Browser", files: list[Path]) -> None:
+    assert faults_of(opened, [file.as_uri() for file in files]) == []
 
 
 def test_axe_finds_a_fault_that_is_there(opened: "Browser", address: str) -> None:
@@ -213,14 +368,31 @@ def test_hostile_names_run_no_script_and_ask_nobody(opened: "Browser", hostile_s
         page.close()
 
 
-def test_no_page_says_anything_on_the_console_or_asks_another_host(opened: "Browser", address: str) -> None:
+def test_no_page_says_anything_on_the_console_or_asks_another_host(
+    opened: "Browser", address: str, shared_address: str
+) -> None:
     """The content security policy blocks nothing that a page has; 4xx pages are reported by the browser itself."""
+    for begin, places in ((address, PLACES), (shared_address, SHARED_PLACES)):
+        page = opened.new_page()
+        witness = Witness(page, begin)
+        for place in places:
+            page.goto(begin + place)
+            page.wait_for_load_state("load")
+        assert [fault for fault in witness.faults if "Failed to load resource" not in fault] == []
+        page.close()
+
+
+def test_what_the_policy_forbids_is_reported(opened: "Browser", address: str) -> None:
+    """The test above can fail: the browser says on the console what the policy has blocked."""
     page = opened.new_page()
     witness = Witness(page, address)
-    for place in PLACES:
-        page.goto(address + place)
-        page.wait_for_load_state("load")
-    assert [fault for fault in witness.faults if "Failed to load resource" not in fault] == []
+    page.goto(f"{address}/tasks")
+    page.evaluate("document.body.setAttribute('style', 'color: red')")
+    page.evaluate(
+        "document.head.append(Object.assign(document.createElement('script'), {textContent: 'window.ran = 1'}))"
+    )
+    assert page.evaluate("window.ran") is None
+    assert sum("Content Security Policy" in fault for fault in witness.faults) >= 1
     page.close()
 
 

@@ -1,6 +1,7 @@
 """`duly web` and `duly run --web` as programs: addresses, tokens, host names, and clients that are slow or many."""
 
 import contextlib
+import http.client
 import json
 import signal
 import socket
@@ -12,6 +13,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,8 +26,10 @@ from duly.stores import SqliteReader
 from duly.stores.port import RunSelection
 from duly.web.server import hosts_for, is_local
 from tests.compute import NotInTimeError
+from tests.postgres_server import PostgresServer
 from tests.stores.made import Row, make_store
 from tests.web.browser import free_port
+from tests.web.shared_stage import SharedPast
 
 TASKS = """
 from datetime import timedelta
@@ -96,6 +100,74 @@ def test_the_command_serves_the_store_and_ends_with_a_signal(tmp_path: Path) -> 
         assert process.wait(60) == 0
 
 
+def open_stream(address: str) -> socket.socket:
+    """A page that waits for changes: what a browser tab has open."""
+    host, _, port = address.removeprefix("http://").partition(":")
+    stream = socket.create_connection((host, int(port)), timeout=60)
+    stream.sendall(b"GET /live HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    received = b""
+    while b"retry:" not in received:
+        received += stream.recv(4096)
+    return stream
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_the_command_ends_without_a_word_while_pages_are_open(tmp_path: Path, sent: signal.Signals) -> None:
+    """One of them reads, the other one never does; neither is an error of the dashboard."""
+    make_store(tmp_path / "state.db", [Row("first")])
+    command = [sys.executable, "-m", "duly", "web", "--store", "state.db", "--port", "0"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        address = address_in(process)
+        host, _, port = address.removeprefix("http://").partition(":")
+        with open_stream(address) as stream, socket.create_connection((host, int(port))) as silent:
+            silent.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Slow: ")
+            process.send_signal(sent)
+            output, errors = process.communicate(timeout=60)
+            assert stream.recv(4096).endswith(b"0\r\n\r\n")  # the stream has ended, and was not cut off
+    assert (process.returncode, output, errors) == (0, "", "")
+
+
+def test_a_scheduler_ends_without_a_word_about_open_pages(tmp_path: Path) -> None:
+    (tmp_path / "tasks.py").write_text(TASKS)
+    command = [sys.executable, "-m", "duly", "run", "tasks.py", "--store", "state.db", "--web", "127.0.0.1:0"]
+    with (
+        subprocess.Popen(
+            command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        ) as process,
+        open_stream(address_in(process)),
+    ):
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert "Traceback" not in errors
+    assert "ASGI" not in errors
+
+
+def test_the_command_serves_a_store_that_hosts_share(tmp_path: Path, shared: SharedPast) -> None:
+    """Its URL may hold a password, which no page shows; the verdict is that of a child process."""
+    url = shared.server.url(password="s3cret")
+    options = ("--store", url, "--schema", shared.url.schema, "--port", "0")
+    with running(tmp_path, "web", *options) as process:
+        address = address_in(process)
+        for place in ("/", "/tasks", "/runs", "/about", "/verify", "/whatif?from=now", "/metrics", "/api/v1/runs"):
+            status, page = get(f"{address}{place}")
+            assert status == 200, page
+            assert "s3cret" not in page
+        assert "web-1" in get(f"{address}/runs")[1]
+        assert get(f"{address}/task?name=nobody")[0] == 404
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+
+
+def test_a_server_that_does_not_answer_yet_is_a_page_that_says_so(tmp_path: Path) -> None:
+    """The dashboard starts before its database; the URL is not quoted, because it may hold a password."""
+    nowhere = f"postgresql://duly:s3cret@/shop?host={tmp_path}"
+    with running(tmp_path, "web", "--store", nowhere, "--port", "0") as process:
+        status, page = get(f"{address_in(process)}/tasks")
+        assert (status, "s3cret" in page) == (503, False)
+        assert "is the server running, and the URL right?" in page
+
+
 def test_the_token_file_and_the_allowed_hosts_are_kept(tmp_path: Path) -> None:
     make_store(tmp_path / "state.db", [Row("first")])
     token = tmp_path / "token"
@@ -107,6 +179,28 @@ def test_the_token_file_and_the_allowed_hosts_are_kept(tmp_path: Path) -> None:
         assert get(f"{address}/")[0] == 401
         allowed = {"Authorization": "Bearer secret", "Host": "cron.example.net"}
         assert get(f"{address}/", **allowed)[0] == 200
+
+
+def test_without_the_extra_it_is_not_listed_and_says_what_to_install(tmp_path: Path) -> None:
+    """One message, exit code 2; and so it is with `duly run --web`."""
+    program = (
+        "import importlib.util as util, sys\n"
+        "find = util.find_spec\n"
+        "util.find_spec = lambda name, *rest: None if name == 'starlette' else find(name, *rest)\n"
+        "sys.modules['starlette'] = None\n"
+        "from duly.cli.app import main; main(sys.argv[1:])"
+    )
+    (tmp_path / "tasks.py").write_text(TASKS)
+
+    def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
+        command = [sys.executable, "-c", program, *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+
+    assert "  web " not in run("--help").stdout
+    for arguments in (("web", "--store", "s.db"), ("run", "tasks.py", "--store", "s.db", "--web", "127.0.0.1:0")):
+        refusal = run(*arguments)
+        assert refusal.returncode == 2, refusal
+        assert 'pip install "duly[web]"' in refusal.stderr
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "cron.example.net"])
@@ -193,7 +287,8 @@ class Hostile:
         self._sockets: list[socket.socket] = []
         self.answers = 0
 
-    def begin(self) -> None:
+    def connect(self) -> None:
+        """The clients that never finish a request, and those that never read an answer or a stream."""
         for _ in range(60):
             self._sockets.append(socket.create_connection((self._host, self._port)))
             self._sockets[-1].sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Slow: ")  # and never goes on
@@ -203,13 +298,20 @@ class Hostile:
             with contextlib.suppress(OSError):
                 deaf.sendall(b"GET /runs HTTP/1.1\r\nHost: localhost\r\n\r\n" * 200)
             self._sockets.append(deaf)
+        for _ in range(20):
+            self._sockets.append(socket.create_connection((self._host, self._port)))
+            self._sockets[-1].sendall(b"GET /live HTTP/1.1\r\nHost: localhost\r\n\r\n")
+
+    def begin(self) -> None:
+        """All of them, and six that ask without pause."""
+        self.connect()
         for number in range(6):
             place = ("/", "/tasks", "/task?name=task-001", "/runs", "/api/v1/status", "/tasks?sort=next")[number]
             threading.Thread(target=self._ask, args=(place,), daemon=True).start()
 
     def _ask(self, place: str) -> None:
         while not self._ended.is_set():
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, http.client.HTTPException):  # the last answer may be cut off
                 get(self._address + place)
                 self.answers += 1
 
@@ -219,17 +321,26 @@ class Hostile:
             each.close()
 
 
+LATER_MAX = 30
+"""The clients keep up to eight threads busy, which take turns with the scheduler's two; and the machine is shared."""
+
+
 @pytest.mark.real_time
 @pytest.mark.system
-def test_clients_that_are_slow_deaf_or_many_delay_no_start(tmp_path: Path) -> None:
-    """200 tasks of every minute beside a dashboard under load; judged by the durable stamps of two minutes."""
+def test_clients_that_are_slow_deaf_or_many_are_waited_for_by_no_start(tmp_path: Path) -> None:
+    """200 tasks of every minute: a minute alone, and two beside a dashboard under load; by the durable stamps.
+
+    Clients take processor time, so starts come later; but not by more than shares of it explain, whatever a machine
+    makes of the first minute. A start that waited for one of these clients would come after it has gone, or never.
+    """
     (tmp_path / "tasks.py").write_text(TASKS)
     port = free_port()
     with running(tmp_path, "run", "tasks.py", "--store", "state.db", "--web", f"127.0.0.1:{port}") as process:
         hostile = Hostile(address_in(process))
-        hostile.begin()
         first = (time.time() // 60 + 1) * 60
-        time.sleep(first + 75 - time.time())
+        time.sleep(first + 15 - time.time())
+        hostile.begin()
+        time.sleep(first + 135 - time.time())
         answers = hostile.answers
         hostile.end()
         process.send_signal(signal.SIGTERM)
@@ -237,11 +348,53 @@ def test_clients_that_are_slow_deaf_or_many_delay_no_start(tmp_path: Path) -> No
     assert answers > 20  # it was under load, and answered
     reader = SqliteReader(tmp_path / "state.db", SystemClock().now)
     runs = reader.read(lambda view: list(view.runs(RunSelection())))
-    due = [run for run in runs if run.scheduled_time in {first * MICROSECONDS, (first + 60) * MICROSECONDS}]
-    assert len(due) == 400
-    latest = max(run.started_at - run.scheduled_time for run in due) / MICROSECONDS
-    if latest > 10:
-        raise NotInTimeError(f"a start was {latest:.1f} s late")
+    alone, *loaded = [
+        [run.started_at - run.scheduled_time for run in runs if run.scheduled_time == minute * MICROSECONDS]
+        for minute in (first, first + 60, first + 120)
+    ]
+    assert [len(alone), *map(len, loaded)] == [200, 200, 200]
+    latest, latest_alone = max(map(max, loaded)) / MICROSECONDS, max(alone) / MICROSECONDS
+    if latest > LATER_MAX * max(latest_alone, 0.02):
+        raise NotInTimeError(f"a start was {latest:.2f} s late, and {latest_alone:.2f} s without clients")
+
+
+@pytest.mark.system
+def test_clients_that_never_read_hold_up_nobody_else(tmp_path: Path) -> None:
+    """Nor do those that never finish their request; the dashboard ends when it is told to, whoever is connected."""
+    make_store(tmp_path / "state.db", [Row(f"task-{number:03}") for number in range(200)])
+    with running(tmp_path, "web", "--store", "state.db", "--port", "0") as process:
+        address = address_in(process)
+        hostile = Hostile(address)
+        hostile.connect()
+        for place in ("/", "/tasks", "/runs", "/api/v1/status", "/metrics"):
+            assert get(f"{address}{place}")[0] == 200
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+        hostile.end()
+
+
+@pytest.mark.system
+def test_ten_thousand_requests_leave_nothing_behind(tmp_path: Path) -> None:
+    """Neither memory nor open files grow with them."""
+    make_store(tmp_path / "state.db", [Row(f"task-{number:03}") for number in range(200)])
+    places = [f"/task?name=task-{number:03}" for number in range(0, 200, 20)]
+    places += ["/tasks", "/runs", "/nowhere"] + ["/next?cron=30+2+*+*+*", "/api/v1/task?name=task-007"] * 44
+    with running(tmp_path, "web", "--store", "state.db", "--port", "0") as process:
+        host, _, port = address_in(process).removeprefix("http://").partition(":")
+        seen: list[tuple[int, int]] = []
+        for _ in range(10):
+            connection = http.client.HTTPConnection(host, int(port), timeout=60)
+            for number in range(1_000):
+                connection.request("GET", places[number % len(places)])
+                answer = connection.getresponse()
+                answer.read()
+                assert answer.status in {200, 404}, answer.status
+            connection.close()
+            resident = int((Path("/proc") / str(process.pid) / "statm").read_text().split()[1]) * 4096
+            seen.append((resident, len(list((Path("/proc") / str(process.pid) / "fd").iterdir()))))
+    (early, files_early), (late, files_late) = seen[2], seen[-1]
+    assert late < early + 16_000_000
+    assert files_late <= files_early + 4
 
 
 @pytest.mark.system
@@ -258,3 +411,26 @@ def test_the_dashboard_is_served_while_the_scheduler_runs_and_ends_with_it(tmp_p
         assert health["holder"]["alive"] is True
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
+
+
+@pytest.mark.system
+def test_a_host_of_a_shared_store_serves_the_dashboard_of_all(tmp_path: Path, server: PostgresServer) -> None:
+    """`duly run --web` on a URL: the page lists every host, of which this process is one."""
+    (tmp_path / "tasks.py").write_text(TASKS)
+    server.execute("drop schema if exists web_run cascade")
+    arguments = ("run", "tasks.py", "--store", server.url(password="s3cret"), "--schema", "web_run")
+    with running(tmp_path, *arguments, "--web", "127.0.0.1:0") as process, running(tmp_path, *arguments) as other:
+        address = address_in(process)
+        deadline = time.monotonic() + 60
+        hosts: list[dict[str, Any]] = []
+        while len(hosts) < 2:
+            assert time.monotonic() < deadline
+            status, text = get(f"{address}/api/v1/status?limit=1")
+            hosts = json.loads(text)["cluster"]["hosts"] if status == 200 else []
+        assert {each["label"].split()[-1] for each in hosts} == {str(process.pid), str(other.pid)}
+        status, page = get(f"{address}/")
+        assert (status, "2 living hosts" in page, "s3cret" in page) == (200, True, False)
+        for each in (process, other):
+            each.send_signal(signal.SIGTERM)
+            assert each.wait(60) == 0
+    server.execute("drop schema web_run cascade")

@@ -19,6 +19,9 @@ EVERYWHERE = (
     "/tasks",
     "/task",
     "/runs",
+    "/verify",
+    "/whatif",
+    "/metrics",
     "/nowhere",
     "/live",
     "/api/v1/health",
@@ -147,7 +150,8 @@ def test_the_templates_have_no_inline_style_or_script_and_mark_nothing_as_safe()
     templates = list((Path(guard.__file__).parent / "templates").glob("*.html"))
     assert len(templates) > 4
     for template in templates:
-        text = template.read_text()
+        # The page that stands alone in a file has its style inside, and a policy that names its hash.
+        text = template.read_text().replace("<style>{{ style }}</style>", "", template.name == "report.html")
         for forbidden in ("style=", "<style", "onclick", "javascript:", "|safe", "| safe", "http://", "https://"):
             assert forbidden not in text, f"{template.name} has {forbidden}"
 
@@ -171,7 +175,7 @@ async def test_a_web_socket_is_closed(stage: Stage) -> None:
     assert [message["type"] for message in sent] == ["websocket.close"]  # type: ignore[index]
 
 
-@pytest.mark.parametrize("store", [":memory:", "postgresql://user:secret@db.example.net/duly"])
+@pytest.mark.parametrize("store", [":memory:", "postgresql+psycopg://user:secret@db.example.net/duly"])
 def test_a_store_that_cannot_be_shown_is_refused_without_its_password(store: str) -> None:
     with pytest.raises(StoreError) as refused:
         dashboard(store)

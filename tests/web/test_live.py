@@ -1,10 +1,11 @@
-"""Live updates: a change of the store reaches every open page, and only so many pages at once."""
+"""Live updates: a change of the store reaches every open page, and a limited number of pages at once."""
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -13,9 +14,12 @@ from duly.stores import SqliteReader
 from duly.web import dashboard
 from duly.web.live import STREAMS_MAX, Live
 from duly.web.sampler import Sampler
+from tests.cli.program import PATIENCE_SECONDS
 from tests.stores.helpers import change
 from tests.stores.made import Row, make_store
 from tests.web.conftest import Stage, client
+
+T = TypeVar("T")
 
 
 class Stream:
@@ -88,23 +92,32 @@ async def test_more_streams_than_that_are_refused_and_a_closed_one_makes_room(
     assert STREAMS_MAX == 100
 
 
-def test_all_streams_share_one_look(stage: Stage) -> None:
-    """A hundred pages cost no more than one."""
+async def test_all_streams_share_one_look_and_none_of_them_is_on_the_event_loop(stage: Stage) -> None:
+    """A hundred pages cost no more than one, and a server that does not answer holds up no other request."""
 
     class Counting:
         def __init__(self) -> None:
             self.clock = stage.clock
             self.refresh_seconds = 1.0
             self.looks = 0
+            self.answer = threading.Event()
 
-        def version(self) -> int:
+        async def run(self, work: Callable[[], T], *, waits: bool) -> T:
+            assert waits  # not in the threads that make pages
+            return await asyncio.to_thread(work)
+
+        def version(self) -> tuple[int]:
             self.looks += 1
-            return 0
+            assert self.answer.wait(PATIENCE_SECONDS)
+            return (0,)
 
     source = Counting()
     live = Live(source)  # type: ignore[arg-type]
-    for _ in range(100):
-        live._look()
+    looks = [asyncio.create_task(live._look()) for _ in range(100)]
+    await asyncio.wait(looks, return_when=asyncio.FIRST_COMPLETED)
+    assert sum(each.done() for each in looks) == 99
+    source.answer.set()
+    assert await asyncio.gather(*looks) == [0] * 100
     assert source.looks == 1
 
 

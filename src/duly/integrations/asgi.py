@@ -1,5 +1,7 @@
 """Tasks inside an ASGI application: of all its worker processes one runs them, and another takes over when it dies.
 
+On a shared store every worker is a host, and they divide the tasks among them.
+
 The lifespan of FastAPI, Starlette and Litestar is a function of the application that returns an async context manager;
 `lifespan()` makes one. It imports none of them, so there is nothing to install.
 """
@@ -18,7 +20,7 @@ Registrations = Sequence[Sequence[Any]]
 
 
 def lifespan(
-    store: str | os.PathLike[str] | duly.stores.Store,
+    store: str | os.PathLike[str] | duly.stores.Store | duly.stores.SharedStore,
     registrations: Registrations | Callable[[], Registrations],
     *,
     look_every: timedelta = timedelta(seconds=1),
@@ -26,11 +28,21 @@ def lifespan(
 ) -> Callable[[Any], AbstractAsyncContextManager[None]]:
     """Make the `lifespan` of an application that runs these tasks, in one of its worker processes at a time.
 
-    `registrations` is what `Scheduler.initialize` takes, or a function that returns it when the application starts.
-    The `options` are those of `Scheduler`. A worker looks every `look_every` whether the store is free. While the
-    application serves, `app.state.duly` is the `duly.Standby` of the worker: `holding` says whether tasks run there.
-    The application serves whether or not the store is free, and goes on if the scheduler fails, which is reported as
-    the event `StandbyFailed` and raised when the application shuts down.
+    While the application serves, `app.state.duly` is the `duly.Standby` of the worker: `holding` says whether tasks run
+    there. The application serves whether or not the store is free, and goes on if the scheduler fails, which is
+    reported as the event `StandbyFailed` and raised when the application shuts down.
+
+    Parameters:
+        store: as for `Scheduler`. On a `postgresql://` URL every worker is a host, and they share the tasks.
+        registrations: what `Scheduler.initialize` takes, or a function that returns it when the application starts.
+        look_every: how often a worker looks whether the store is free.
+        **options: those of `Scheduler`.
+
+    Returns:
+        A function of the application that returns an async context manager.
+
+    Raises:
+        TypeError: `registrations` is neither a list nor a function.
     """
     if isinstance(registrations, str | bytes) or not (callable(registrations) or isinstance(registrations, Sequence)):
         kind = type(registrations).__name__

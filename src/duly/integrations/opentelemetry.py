@@ -26,7 +26,7 @@ import duly
 from duly import CurrentRun, DulyError
 from duly.insight import Examination
 from duly.integrations.wrapping import Callback, runs_on_loop, wrapped
-from duly.stores import RunSelection, SqliteReader, View
+from duly.stores import Reader, RunSelection, View, label_of, reader_of
 
 __all__ = ["traced"]
 
@@ -44,6 +44,7 @@ def traced(
     registrations: Any,
     *,
     store: str | os.PathLike[str] | None = None,
+    schema: str = "duly",
     span_name: Callable[[CurrentRun], str] | None = None,
     tracer_provider: TracerProvider | None = None,
     meter_provider: MeterProvider | None = None,
@@ -51,24 +52,35 @@ def traced(
     """The registrations with a span and metrics around each run: `await scheduler.initialize(traced(registrations))`.
 
     Every run is the root of a trace of its own. A retry links to the span of the attempt that it repeats, if that ran
-    in this process. With `store`, the path of the scheduler's store, there are gauges of its tasks as well, and a run
-    that repeats an interrupted one names that. `span_name` is given the run and returns the name of its span, which is
-    `run TASK` by default. The providers are the global ones unless others are given.
+    in this process.
+
+    Parameters:
+        registrations: what `Scheduler.initialize` takes.
+        store: the path or URL of the scheduler's store. With it there are gauges of its tasks as well, and a run that
+            repeats an interrupted one names that.
+        schema: that of a store on PostgreSQL.
+        span_name: given the run, returns the name of its span; `run TASK` by default.
+        tracer_provider: makes the spans; the global one by default.
+        meter_provider: makes the metrics; the global one by default.
+
+    Raises:
+        TypeError: `span_name` is not a function, or `store` is neither a path nor a URL.
     """
     if span_name is not None and not callable(span_name):
         raise TypeError(f"span_name must be a function of a run, got {type(span_name).__name__}")
     if store is not None and not isinstance(store, str | os.PathLike):
-        raise TypeError(f"store must be the path of a store, got {type(store).__name__}")
+        raise TypeError(f"store must be the path or the URL of a store, got {type(store).__name__}")
+    reader = None if store is None else reader_of(store, _now, schema=schema)
     release = version("duly")
     meter = metrics.get_meter(_SCOPE, release, meter_provider)
     tracing = _Tracing(
         trace.get_tracer(_SCOPE, release, tracer_provider),
         _Instruments(meter),
         span_name,
-        None if store is None else os.fspath(store),
+        reader,
     )
-    if store is not None:
-        _observe(meter, os.fspath(store))
+    if store is not None and reader is not None:
+        _observe(meter, label_of(store, schema=schema), reader)
     return wrapped(registrations, tracing.wrap)
 
 
@@ -79,7 +91,7 @@ _attempts: dict[str, SpanContext] = {}
 
 
 class _Instruments:
-    """What is measured of runs."""
+    """The instruments that measure runs."""
 
     def __init__(self, meter: Meter) -> None:
         self.duration = meter.create_histogram(
@@ -98,19 +110,19 @@ class _Instruments:
 
 
 class _Tracing:
-    """What is put around callbacks."""
+    """The wrapping of callbacks."""
 
     def __init__(
         self,
         tracer: Tracer,
         instruments: _Instruments,
         span_name: Callable[[CurrentRun], str] | None,
-        store: str | None,
+        reader: Reader | None,
     ) -> None:
         self._tracer = tracer
         self._instruments = instruments
         self._span_name = span_name
-        self._store = store
+        self._reader = reader
 
     def wrap(self, _: str, cron: str, callback: Callback) -> Callback:
         """A callback with a span around each of its runs."""
@@ -168,16 +180,14 @@ class _Tracing:
         return f"run {run.task}"
 
     def _asks(self, run: CurrentRun) -> bool:
-        return run.cause == "interrupted" and self._store is not None
+        return run.cause == "interrupted" and self._reader is not None
 
     def _interrupted_run(self, run: CurrentRun) -> int | None:
         """The number of the run that was cut short, from the store; None if that cannot be told."""
         which = RunSelection(task=run.task, outcomes=("interrupted",))
-        assert self._store is not None
+        assert self._reader is not None
         try:
-            return _reader(self._store).read(
-                lambda view: next((each.run_id for each in view.runs(which, limit=1)), None)
-            )
+            return self._reader.read(lambda view: next((each.run_id for each in view.runs(which, limit=1)), None))
         except DulyError:
             return None
 
@@ -250,26 +260,26 @@ def _qualified(kind: type[BaseException]) -> str:
 # --- gauges of a store -----------------------------------------------------------------------------------------------
 
 _SAMPLE_REST: Final = 20
-"""What was counted is kept for this many times the compute that it took: at most a twentieth of a core."""
+"""A count is kept for this many times as long as it took: a twentieth of a core at most, here or elsewhere."""
 
 
 class _TaskCounts:
     """Numbers of tasks in one store; the gauges of one export share them."""
 
-    def __init__(self, store: str) -> None:
-        self._store = store
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
         self._counted: dict[str, int] = {}
         self._next_at = float("-inf")
 
     def get(self, name: str) -> int | None:
         """A number; None if the store cannot be read: what is not known is not shown."""
         if time.monotonic() >= self._next_at:
-            begun = time.thread_time()
+            begun = time.monotonic()
             try:
-                self._counted = _reader(self._store).read(_count)
+                self._counted = self._reader.read(_count)
             except DulyError:
                 self._counted = {}
-            self._next_at = time.monotonic() + max(1.0, _SAMPLE_REST * (time.thread_time() - begun))
+            self._next_at = time.monotonic() + max(1.0, _SAMPLE_REST * (time.monotonic() - begun))
         return self._counted.get(name)
 
 
@@ -283,21 +293,22 @@ def _count(view: View) -> dict[str, int]:
     }
 
 
-_observed: "WeakKeyDictionary[Meter, dict[str, _TaskCounts]]" = WeakKeyDictionary()
+_observed: "WeakKeyDictionary[Meter, dict[tuple[str, str], _TaskCounts]]" = WeakKeyDictionary()
 """The stores of each meter: an instrument is made once, and observes all of them."""
 
 
-def _observe(meter: Meter, store: str) -> None:
+def _observe(meter: Meter, label: str, reader: Reader) -> None:
+    store = (label, repr(reader))  # files of one name in two folders are two stores
     if (stores := _observed.get(meter)) is not None:
-        stores.setdefault(store, _TaskCounts(store))
+        stores.setdefault(store, _TaskCounts(reader))
         return
-    stores = _observed[meter] = {store: _TaskCounts(store)}
+    stores = _observed[meter] = {store: _TaskCounts(reader)}
 
     def gauge(name: str, description: str) -> None:
-        def observe(_: CallbackOptions) -> Iterable[Observation]:
-            for path, counts in sorted(stores.items()):
+        def observe(options: CallbackOptions) -> Iterable[Observation]:
+            for (label, _), counts in sorted(stores.items(), key=lambda each: each[0]):
                 if (found := counts.get(name)) is not None:
-                    yield Observation(found, {"duly.store": os.path.basename(path)})
+                    yield Observation(found, {"duly.store": label})
 
         meter.create_observable_gauge(name, [observe], "{task}", description)
 
@@ -306,5 +317,5 @@ def _observe(meter: Meter, store: str) -> None:
     gauge("duly.task.failing", "Tasks whose latest run failed")
 
 
-def _reader(store: str) -> SqliteReader:
-    return SqliteReader(store, lambda: time.time_ns() // 1_000)
+def _now() -> int:
+    return time.time_ns() // 1_000

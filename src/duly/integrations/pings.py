@@ -43,9 +43,15 @@ _logger: Final = logging.getLogger(__name__)
 class Pings:
     """Pings for single tasks and for the scheduler itself: give it to `Scheduler` as `on_event`.
 
-    `checks` has the URL for each task that is watched: `URL/start` is pinged when a run starts, `URL` when it has
-    succeeded, `URL/fail` with the error when it has failed, each with a `rid`, which is the same for one run. `alive`
-    is pinged once a minute as long as the scheduler polls. Every try may take `time_limit` as a whole.
+    Parameters:
+        checks: the URL for each task that is watched. `URL/start` is pinged when a run starts, `URL` when it has
+            succeeded, `URL/fail` with the error when it has failed, each with a `rid`, which is the same for one run.
+        alive: a URL that is pinged once a minute as long as the scheduler polls.
+        time_limit: how long a try may take as a whole.
+
+    Raises:
+        TypeError: `checks` is not a mapping, a URL is not text, or `time_limit` is not a `timedelta`.
+        ValueError: a URL is not one of http or https, or `time_limit` is not positive.
     """
 
     def __init__(
@@ -97,9 +103,15 @@ class Pings:
             self._sender.add(_Ping("alive", urlunsplit(self._alive), b""))
 
     def flush(self, timeout: timedelta = timedelta(seconds=5)) -> bool:
-        """Wait until no ping waits and none is being sent; False if that has not happened in time.
+        """Wait until no ping waits and none is being sent.
 
         At the exit of the interpreter this is done for up to five seconds, so that the last success is not lost.
+
+        Parameters:
+            timeout: how long to wait at most.
+
+        Returns:
+            False if it took longer than that.
         """
         return self._sender.flush(timeout.total_seconds())
 
@@ -125,7 +137,7 @@ def _with(url: SplitResult, suffix: str, run: str) -> str:
 
 
 class _Ping(NamedTuple):
-    """What is sent where; `about` is for people, because the address is a secret."""
+    """A ping and its address; `about` is for people, because the address is a secret."""
 
     about: str
     url: str

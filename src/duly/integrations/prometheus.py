@@ -26,7 +26,11 @@ from duly import StoreError, StoreUnusedError, TaskTryDeserializeError
 from duly.events import (
     ClockJumped,
     Event,
+    HostClockSkewed,
+    HostLost,
     HostZoneChanged,
+    LeaseLost,
+    LeaseSuspended,
     PropertyViolated,
     SchedulerInitializationCompleted,
     SchedulerInitializationFailed,
@@ -36,13 +40,23 @@ from duly.events import (
     TaskInterrupted,
     TaskRunCompleted,
     TaskRunFailed,
+    TaskRunFenced,
     TaskRunOverdue,
     TaskRunStarted,
     TaskStartDelayed,
 )
 from duly.formal import PROPERTIES
-from duly.insight import Examination, TaskStatus
-from duly.stores import RunSelection, SqliteReader, View
+from duly.insight import (
+    NOT_READABLE,
+    STORE_GAUGES,
+    Examination,
+    Gauge,
+    GaugeFamily,
+    TaskStatus,
+    holder_gauges,
+    task_gauges,
+)
+from duly.stores import Reader, RunSelection, View, label_of, reader_of
 
 __all__ = ["TABLE", "Family", "Metrics", "StoreCollector"]
 
@@ -58,32 +72,25 @@ _LABEL_VALUES_MAX: Final = 50
 _NAMES_AT_ONCE: Final = 1_000
 _SAMPLE_SECONDS_MIN: Final = 1.0
 _SAMPLE_REST: Final = 20
-"""A sample is kept for this many times the compute that it took: sampling takes at most a twentieth of a core."""
+"""A sample is kept for this many times as long as it took: at most a twentieth of a core, here or at a server."""
 
 
 class Family(NamedTuple):
     """A metric: its name in Prometheus, its type, its labels besides `store`, and what it tells."""
 
-    name: str
-    type: str
-    labels: tuple[str, ...]
-    help: str
+    name: str  #: in Prometheus
+    type: str  #: `counter`, `gauge` or `histogram`
+    labels: tuple[str, ...]  #: besides `store`
+    help: str  #: what it tells
     of_store: bool = False
     """Whether a store alone tells it, without the events of a scheduler."""
 
 
-def _gauge(name: str, tells: str, *labels: str) -> Family:
-    return Family(name, "gauge", labels, tells, of_store=True)
+def _of_store(family: GaugeFamily) -> Family:
+    return Family(family.name, "gauge", family.labels, family.tells, of_store=True)
 
 
-UP: Final = _gauge("duly_scheduler_up", "1 if a running scheduler holds the store")
-LAST_POLL: Final = _gauge("duly_last_poll_timestamp_seconds", "When a scheduler last polled")
-TASKS: Final = _gauge("duly_tasks", "Tasks in force")
-OWED: Final = _gauge("duly_tasks_owed", "Tasks that are owed a start, interrupted ones included")
-FAILING: Final = _gauge("duly_tasks_failing", "Tasks whose latest run failed")
-RETRYING: Final = _gauge("duly_tasks_retrying", "Tasks that wait for their retry delay to pass")
-RUNNING: Final = _gauge("duly_runs_running", "Runs under way")
-OLDEST: Final = _gauge("duly_owed_oldest_seconds", "For how long the longest owed task could have been started")
+UP, LAST_POLL, TASKS, OWED, FAILING, RETRYING, RUNNING, OLDEST, INFO = map(_of_store, STORE_GAUGES)
 STARTS: Final = Family("duly_run_starts_total", "counter", ("cause",), "Starts")
 RUNS: Final = Family("duly_runs_total", "counter", ("outcome",), "Runs that have ended")
 DURATION: Final = Family(
@@ -96,10 +103,14 @@ VIOLATIONS: Final = Family(
     "duly_property_violations_total", "counter", ("property",), "Violations of properties that the monitor found"
 )
 INITIALIZATIONS: Final = Family("duly_initializations_total", "counter", ("result",), "Calls of initialize()")
-LAST_SUCCESS: Final = _gauge("duly_task_last_success_timestamp_seconds", "When a task last succeeded", "task")
-FAILURES: Final = _gauge("duly_task_failures_in_a_row", "Failures of a task since it last succeeded", "task")
-LAST_DURATION: Final = _gauge("duly_task_last_duration_seconds", "How long the latest run of a task took", "task")
-INFO: Final = _gauge("duly_info", "1; what is in use", "version", "layout", "zone")
+LAST_SUCCESS, FAILURES, LAST_DURATION = map(
+    _of_store,
+    (
+        GaugeFamily("duly_task_last_success_timestamp_seconds", "When a task last succeeded", ("task",)),
+        GaugeFamily("duly_task_failures_in_a_row", "Failures of a task since it last succeeded", ("task",)),
+        GaugeFamily("duly_task_last_duration_seconds", "How long the latest run of a task took", ("task",)),
+    ),
+)
 
 TABLE: Final = (
     UP, LAST_POLL, TASKS, OWED, FAILING, RETRYING, RUNNING, OLDEST, STARTS, RUNS, DURATION, LATENESS, WARNINGS,
@@ -112,6 +123,11 @@ _WARNING_KINDS: Final[dict[type[Event], str]] = {
     TaskRunOverdue: "run_overdue",
     ClockJumped: "clock_jumped",
     HostZoneChanged: "zone_changed",
+    HostLost: "host_lost",
+    LeaseSuspended: "lease_suspended",
+    LeaseLost: "lease_lost",
+    TaskRunFenced: "run_fenced",
+    HostClockSkewed: "host_clock_skewed",
 }
 _COMPLETED: Final = (SchedulerInitializationCompleted, SchedulerReinitializationCompleted)
 _FAILED: Final = (SchedulerInitializationFailed, SchedulerReinitializationFailed)
@@ -123,25 +139,37 @@ _REFUSED: Final = frozenset({"StoreLockedError", "TaskListMismatchError"})
 
 
 class StoreCollector(Collector):
-    """What a store alone tells, read when it is scraped; for a process beside the scheduler, or without one.
+    """The metrics that a store alone tells, read when scraped; for a process beside the scheduler, or without one.
 
-    `store` is the path of the store, `name` the value of the label `store` (default: the file's name). With `per_task`
-    there are series for single tasks: of all tasks, or of those whose name the function accepts, the first
-    `per_task_max` by name. It registers itself at `registry`, unless that is None.
+    Parameters:
+        store: the path or URL of the store.
+        schema: that of a store on PostgreSQL.
+        registry: where it registers itself; None: nowhere.
+        name: the value of the label `store`; the file's name, or `database.schema`, by default.
+        per_task: True for series of single tasks, or a function that is given the name of a task and says whether it
+            has some.
+        per_task_max: how many tasks have series at most: the first by name.
+
+    Raises:
+        TypeError: a parameter has the wrong type.
+        ValueError: `per_task_max` is negative, or the registry has metrics of that name already.
     """
+
+    name: str
 
     def __init__(
         self,
         store: str | os.PathLike[str],
         *,
+        schema: str = "duly",
         registry: CollectorRegistry | None = REGISTRY,
         name: str | None = None,
         per_task: bool | Callable[[str], bool] = False,
         per_task_max: int = PER_TASK_MAX,
     ) -> None:
-        path = _path(store)
-        self.name = os.path.basename(path) if name is None else name
-        self._samples = _Samples(path, _predicate(per_task), _bound(per_task_max))
+        place = _place(store)
+        self.name = label_of(place, schema=schema) if name is None else name
+        self._samples = _Samples(self.name, _reader(place, schema), _predicate(per_task), _bound(per_task_max))
         if registry is not None:
             _register(registry, self)
 
@@ -150,29 +178,43 @@ class StoreCollector(Collector):
         return _families([self])
 
     def samples(self) -> "Iterator[_Sample]":
-        """What a scrape shows of this store."""
+        """The samples of a scrape of this store."""
         return self._samples.now()
 
 
 class Metrics(Collector):
-    """All metrics of one scheduler: give it to `Scheduler` as `on_event`, and to `store` the path of its store.
+    """All metrics of one scheduler: give it to `Scheduler` as `on_event`. Use one object for each scheduler.
 
-    The other parameters are those of `StoreCollector`. For a scheduler in memory (`store=":memory:"`), the events are
-    counted, and nothing is read. Use one object for each scheduler.
+    Parameters:
+        store: the path or URL of the scheduler's store; `":memory:"` for one in memory, whose events are counted, and
+            of which nothing is read.
+        schema: that of a store on PostgreSQL.
+        registry: where it registers itself; None: nowhere.
+        name: the value of the label `store`; the file's name, or `database.schema`, by default.
+        per_task: True for series of single tasks, or a function that is given the name of a task and says whether it
+            has some.
+        per_task_max: how many tasks have series at most: the first by name.
+
+    Raises:
+        TypeError: a parameter has the wrong type.
+        ValueError: `per_task_max` is negative, or the registry has metrics of that name already.
     """
+
+    name: str
 
     def __init__(
         self,
         store: str | os.PathLike[str],
         *,
+        schema: str = "duly",
         registry: CollectorRegistry | None = REGISTRY,
         name: str | None = None,
         per_task: bool | Callable[[str], bool] = False,
         per_task_max: int = PER_TASK_MAX,
     ) -> None:
-        path, wanted, bound = _path(store), _predicate(per_task), _bound(per_task_max)
-        self.name = os.path.basename(path) if name is None else name
-        self._samples = None if path == ":memory:" else _Samples(path, wanted, bound)
+        place, wanted, bound = _place(store), _predicate(per_task), _bound(per_task_max)
+        self.name = label_of(place, schema=schema) if name is None else name
+        self._samples = None if place == ":memory:" else _Samples(self.name, _reader(place, schema), wanted, bound)
         self._starts = {"cron": 0, "retry": 0, "interrupted": 0}
         self._runs = {"success": 0, "failure": 0, "interrupted": 0}
         self._succeeded, self._failed = _Histogram(DURATION_BUCKETS), _Histogram(DURATION_BUCKETS)
@@ -232,7 +274,7 @@ class Metrics(Collector):
         return _families([self])
 
     def samples(self) -> "Iterator[_Sample]":
-        """What a scrape shows of this scheduler and its store."""
+        """The samples of a scrape of this scheduler and its store."""
         if self._samples is not None:
             yield from self._samples.now()
         counted = (
@@ -251,13 +293,18 @@ class Metrics(Collector):
 # --- arguments -------------------------------------------------------------------------------------------------------
 
 
-def _path(store: object) -> str:
+def _place(store: object) -> str:
+    """The path or the URL of a store."""
     if not isinstance(store, str | os.PathLike):
-        raise TypeError(f"store must be the path of a store, got {type(store).__name__}")
+        raise TypeError(f"store must be the path or the URL of a store, got {type(store).__name__}")
     path = os.fspath(store)
     if not isinstance(path, str):
         raise TypeError("store must be a path as text, got bytes")
     return path
+
+
+def _reader(place: str, schema: str) -> Reader:
+    return reader_of(place, lambda: time.time_ns() // 1_000, schema=schema)
 
 
 def _predicate(per_task: object) -> Callable[[str], bool] | None:
@@ -334,6 +381,8 @@ class _Samples:
     """The gauges of one store; what concerns all tasks is counted again only after a rest."""
 
     store: str
+    """The store, as its metrics name it."""
+    reader: Reader
     wanted: Callable[[str], bool] | None
     per_task_max: int
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -344,19 +393,18 @@ class _Samples:
 
     def now(self) -> Iterator[_Sample]:
         """The gauges as they are; only `duly_scheduler_up 0` for a store that cannot be read: the rest is not known."""
-        reader = SqliteReader(self.store, lambda: time.time_ns() // 1_000)
         with self._lock:  # scrapes come from several threads, and one of them at a time reads
             try:
-                holder = reader.read(_holder_samples)
+                holder = self.reader.read(_holder_samples)
                 if time.monotonic() >= self._next_at:
-                    begun = time.thread_time()
-                    self._taken = reader.read(self._task_samples)
-                    cost = time.thread_time() - begun
+                    begun = time.monotonic()
+                    self._taken = self.reader.read(self._task_samples)
+                    cost = time.monotonic() - begun
                     self._next_at = time.monotonic() + max(_SAMPLE_SECONDS_MIN, _SAMPLE_REST * cost)
             except (StoreError, StoreUnusedError, TaskTryDeserializeError) as error:
                 self._complain(error)
                 self._next_at = float("-inf")
-                return iter((_Sample(UP, (), 0),))
+                return map(_sample, NOT_READABLE)
             self._complained = None
             return iter((*holder, *self._taken))
 
@@ -369,15 +417,8 @@ class _Samples:
 
     def _task_samples(self, view: View) -> Sequence[_Sample]:
         examination = Examination(view, tzlocal.get_localzone())
-        counts = examination.counts
-        samples = [
-            _Sample(TASKS, (), counts.total()),
-            _Sample(OWED, (), counts["owed"] + counts["interrupted"]),
-            _Sample(FAILING, (), examination.count_failing()),
-            _Sample(RETRYING, (), counts["retrying"]),
-            _Sample(RUNNING, (), counts["running"]),
-            _Sample(OLDEST, (), examination.longest_late / 1_000_000),
-        ]
+        gauges = task_gauges(examination.counts, examination.count_failing(), examination.longest_late)
+        samples = list(map(_sample, gauges))
         for status in self._chosen(view, examination):
             name = status.task
             if status.last_success_at is not None:
@@ -404,15 +445,11 @@ class _Samples:
 
 
 def _holder_samples(view: View) -> Sequence[_Sample]:
-    snapshot = view.snapshot()
-    holder = snapshot.holder
-    samples = [
-        _Sample(UP, (), int(holder.alive)),
-        _Sample(INFO, (version("duly"), str(snapshot.schema_version), snapshot.zone or ""), 1),
-    ]
-    if holder.last_poll_at is not None:
-        samples.append(_Sample(LAST_POLL, (), holder.last_poll_at / 1_000_000))
-    return samples
+    return list(map(_sample, holder_gauges(view.snapshot(), version("duly"))))
+
+
+def _sample(gauge: Gauge) -> _Sample:
+    return _Sample(_of_store(gauge.family), gauge.labels, gauge.value)
 
 
 # --- showing ---------------------------------------------------------------------------------------------------------

@@ -1,10 +1,7 @@
-"""About: versions, the store, how far its history reaches, and what the words and keys mean."""
-
-import os
-from importlib.metadata import version
+"""About: versions, the store, its hosts, how far its history reaches, and what the words and keys mean."""
 
 from duly.insight.zone import zone_in_use
-from duly.stores.port import HistoryExtent, Snapshot, View
+from duly.web.display import release
 from duly.web.forms import Form
 from duly.web.frame import Frame
 
@@ -12,24 +9,21 @@ from duly.web.frame import Frame
 def page(frame: Frame, form: Form) -> str:
     """Show what is known about the store as a whole."""
     host_zone = frame.source.clock.zone()
-
-    def question(view: View) -> tuple[Snapshot, HistoryExtent, int]:
-        return view.snapshot(), view.extent(), view.count_tasks()
-
-    snapshot, extent, tasks = frame.source.read(question)
+    sample = frame.source.sample_if_any()
+    snapshot, size = frame.source.read(lambda view: (view.snapshot(), view.size()))
     display = frame.display(zone_in_use(snapshot.zone, host_zone), snapshot.at)
-    try:
-        size: int | None = os.path.getsize(snapshot.store)
-    except OSError:
-        size = None
+    cluster = snapshot.cluster
+    living = None if cluster is None else sum(host.is_living(snapshot.at) for host in cluster.hosts)
     return frame.rendered(
         "about.html",
         display,
         "About",
         "About",
-        version=version("duly"),
+        version=release(),
         snapshot=snapshot,
-        extent=extent,
-        tasks=tasks,
+        extent=None if sample is None else sample.extent,
+        tasks=None if sample is None else sample.health.tasks,
         size=size,
+        cluster=cluster,
+        living=living,
     )

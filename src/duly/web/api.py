@@ -68,8 +68,8 @@ class Endpoint:
     summary: str
     answer: Callable[[StoreSource, Form], Reply]
     parameters: Sequence[Parameter]
-    value: type
-    """The value whose JSON form the document has, or whose fields stand in it."""
+    value: type | str
+    """The value whose JSON form the document has, or whose fields stand in it; named where it is costly to import."""
 
     members: Mapping[str, type]
     """Lists in the document, each with the value of its elements."""
@@ -78,6 +78,11 @@ class Endpoint:
     """Further members of the document."""
 
     statuses: Sequence[int] = (200, 400, 503)
+    whole: Sequence[int] = (200,)
+    """The statuses with which the document is sent; others come with a failure."""
+
+    waits: bool = False
+    """Whether the answer may come from a child process."""
 
 
 def without_errors(value: Any) -> Any:
@@ -222,6 +227,13 @@ def _load(source: StoreSource, form: Form) -> Reply:
     return Reply(_document("load", json_form(load, sample.zone)))
 
 
+# --- the trace -------------------------------------------------------------------------------------------------------
+
+
+def _verify(source: StoreSource, form: Form) -> Reply:
+    return Reply(_document("verify", source.judgement()))
+
+
 # --- health ----------------------------------------------------------------------------------------------------------
 
 
@@ -229,8 +241,8 @@ def _health(source: StoreSource, form: Form) -> Reply:
     sample = _counted(source)
     if sample is None:
         return _counting("status", source)
-    document = _document("status", json_form(sample.health, sample.zone))
-    return Reply(document, 200 if sample.health.healthy else 503)
+    health = source.health(sample)
+    return Reply(_document("status", json_form(health, sample.zone)), 200 if health.healthy else 503)
 
 
 def _counted(source: StoreSource) -> Sample | None:
@@ -315,7 +327,11 @@ ENDPOINTS: Final[Mapping[str, Endpoint]] = {
         ),
         ComingLoad, {}, {},
     ),
+    "/api/v1/verify": Endpoint(
+        "What the trace of the store says about every property; as `duly verify --json`", _verify, (),
+        "duly.formal.judgement:Judgement", {}, {}, (200, 404, 429, 503), waits=True,
+    ),
     "/api/v1/health": Endpoint(
-        "For probes: 200 if the store is healthy, else 503", _health, (), Health, {}, {}, (200, 503)
+        "For probes: 200 if the store is healthy, else 503", _health, (), Health, {}, {}, (200, 503), (200, 503)
     ),
 }  # fmt: skip

@@ -18,63 +18,101 @@ from starlette.types import ASGIApp
 from duly.clock import Clock, SystemClock
 from duly.core.moments import Instant
 from duly.errors import DulyError, StoreError, StoreUnusedError, TaskTryDeserializeError
-from duly.stores import SqliteReader
+from duly.stores.place import StorePlace, place_of, reader_of
 from duly.stores.port import Reader
+from duly.stores.postgres.url import DEFAULT_SCHEMA, StoreUrl
 from duly.text import plain
-from duly.web import about, api, calendar, expression, overview, runs, task, tasks
-from duly.web.display import ASSETS
+from duly.web import about, api, calendar, expression, metrics, overview, runs, task, tasks, verify, whatif
+from duly.web.child import NotAnsweredError
+from duly.web.display import ASSET_PATHS, ASSETS
 from duly.web.forms import Form, ParameterError
 from duly.web.frame import Frame, NotThereError, Page, Settings
 from duly.web.guard import Guard
 from duly.web.live import Live
 from duly.web.openapi import OPENAPI
-from duly.web.source import StoreSource
+from duly.web.source import THREADS, StoreSource
 
 _LOG: Final = logging.getLogger("duly.web")
 _COMPRESSED_BYTES_MIN: Final = 800
 _REFRESH_SECONDS: Final = (5, 3600)
+_PAGE_STATEMENT_SECONDS_MAX: Final = 1.0
+"""The longest that one statement of a page may take on a server: a page that needs more is no page."""
+
+_SAMPLE_STATEMENT_SECONDS_MAX: Final = 10.0
+"""The longest for one that concerns all tasks: they are counted within this time, or not at all."""
+
 _MEDIA_TYPES: Final = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8"}
 
 
 def dashboard(
-    store: str | os.PathLike[str],
+    store: str | os.PathLike[str] | StoreUrl,
     *,
+    schema: str = DEFAULT_SCHEMA,
     token: str | None = None,
     allowed_hosts: Collection[str] = (),
     show_errors: bool = True,
     title: str | None = None,
     refresh: float = 1.0,
 ) -> ASGIApp:
-    """A dashboard of the store at a path, to be mounted in an ASGI application or served by itself.
+    """A dashboard of a store, to be mounted in an ASGI application or served by itself.
 
     It only reads, and opens the store when the first page is asked for: a store that does not exist yet is a page that
-    says so. `token`: every request must show it, as a bearer token or as the password of any user. `allowed_hosts`: the
-    host names that requests may carry; by default any, which is right behind an application that checks them itself.
-    `show_errors=False` hides texts of errors and tracebacks. `title` stands in the head of each page. `refresh` is the
-    number of seconds between two looks for changes.
+    says so.
+
+    Parameters:
+        store: the path of the store, or its `postgresql://` URL.
+        schema: that of a store on PostgreSQL.
+        token: every request must show it, as a bearer token or as the password of any user; without one, every request
+            is answered.
+        allowed_hosts: the host names that requests may carry; by default any, which is right behind an application that
+            checks them itself.
+        show_errors: False hides texts of errors and tracebacks.
+        title: stands in the head of each page.
+        refresh: seconds between two looks for changes.
+
+    Raises:
+        TypeError: `allowed_hosts` is one text, or `store` neither a path nor a URL.
+        ValueError: `token` is empty, or `refresh` is not positive.
+        StoreError: the URL cannot be read, or the store is one in memory, which only its own process sees.
     """
-    name = os.fspath(store)
-    if not isinstance(name, str):
-        raise TypeError(f"store is a path, got {store!r}")
-    if name == ":memory:" or name.startswith(("postgresql://", "postgres://")):
-        kind = name if name == ":memory:" else name.partition(":")[0]  # what follows in an address may be a password
-        raise StoreError(
-            f"The dashboard cannot show a store of the kind {kind}",
-            store=kind,
-            hint="name the SQLite file of a scheduler; only its own process sees a store in memory",
-        )
     if token is not None and not token:
         raise ValueError("token is empty: leave it out, or name one that cannot be guessed")
     if isinstance(allowed_hosts, str):
         raise TypeError("allowed_hosts is a list of host names, not one text")
     if not refresh > 0:
         raise ValueError(f"refresh is a number of seconds greater than zero, got {refresh!r}")
-    clock = SystemClock()
     return application(
-        StoreSource(name, SqliteReader(Path(name), clock.now), clock, refresh),
+        _source(_place(store, schema), SystemClock(), refresh),
         Settings(title, show_errors),
         token=token,
         allowed_hosts=allowed_hosts,
+    )
+
+
+def _place(store: str | os.PathLike[str] | StoreUrl, schema: str) -> StorePlace:
+    if not isinstance(store, StoreUrl):
+        store = os.fspath(store)
+        if not isinstance(store, str):
+            raise TypeError(f"store is a path or a URL, got {store!r}")
+    if store == ":memory:":
+        raise StoreError(
+            f"The dashboard cannot show a store of the kind {store}",
+            store=store,
+            hint="name the SQLite file of a scheduler; only its own process sees a store in memory",
+        )
+    return place_of(store, schema)
+
+
+def _source(place: StorePlace, clock: Clock, refresh: float) -> StoreSource:
+    def reader(connections: int, statement_seconds_max: float) -> Reader:
+        return reader_of(place, clock.now, connections_kept=connections, statement_seconds_max=statement_seconds_max)
+
+    return StoreSource(
+        place,
+        reader(THREADS, _PAGE_STATEMENT_SECONDS_MAX),
+        clock,
+        refresh,
+        sampling_reader=reader(1, _SAMPLE_STATEMENT_SECONDS_MAX),
     )
 
 
@@ -91,12 +129,18 @@ def application(
         "/next": expression.page,
         "/about": about.page,
     }
+    # These wait for a child process, and must not keep the threads that make other pages.
+    waiting: dict[str, Page] = {"/verify": verify.page, "/whatif": whatif.page}
     site = Site(source, settings)
-    routes = [Route(path, site.answering(page), methods=["GET"]) for path, page in pages.items()]
+    routes = [
+        Route(path, site.answering(page, waits=path in waiting), methods=["GET"])
+        for path, page in {**pages, **waiting}.items()
+    ]
     routes += [
         Route(path, site.answering_in_json(endpoint), methods=["GET"]) for path, endpoint in api.ENDPOINTS.items()
     ]
     routes.append(Route("/api/openapi.json", _openapi, methods=["GET"]))
+    routes.append(Route("/metrics", site.metrics, methods=["GET"]))
     routes.append(Route("/live", Live(source).endpoint, methods=["GET"]))
     routes.append(Route("/static/{hash}/{name}", _static, methods=["GET"]))
     inner = Starlette(
@@ -114,14 +158,14 @@ class Site:
         self._source = source
         self._settings = settings
 
-    def answering(self, page: Page) -> Callable[[Request], Awaitable[Response]]:
+    def answering(self, page: Page, *, waits: bool = False) -> Callable[[Request], Awaitable[Response]]:
         """The endpoint of a page."""
 
         async def endpoint(request: Request) -> Response:
             def work() -> Response:
                 return self._answer(request, page)
 
-            return await self._source.run(work)
+            return await self._source.run(work, waits=waits)
 
         return endpoint
 
@@ -129,13 +173,22 @@ class Site:
         """The endpoint of an address of the API."""
 
         async def answer(request: Request) -> Response:
-            return await self._source.run(lambda: self._answer_in_json(request, endpoint))
+            return await self._source.run(lambda: self._answer_in_json(request, endpoint), waits=endpoint.waits)
 
         return answer
 
+    async def metrics(self, request: Request) -> Response:
+        """The figures of the store, for Prometheus."""
+        text = await self._source.run(lambda: metrics.exposition(self._source), waits=True)
+        return Response(text, media_type=metrics.MEDIA_TYPE)
+
     def _answer_in_json(self, request: Request, endpoint: api.Endpoint) -> Response:
         try:
-            answer = endpoint.answer(self._source, Form(request.query_params))
+            form = Form(request.query_params)
+            for parameter in endpoint.parameters:
+                if parameter.required and not form.text(parameter.name):
+                    raise ParameterError(f"{parameter.name} is missing: {parameter.meaning}")
+            answer = endpoint.answer(self._source, form)
             if not self._settings.show_errors:
                 answer = api.Reply(api.without_errors(answer.document), answer.status)
             return _json(answer)
@@ -144,6 +197,8 @@ class Site:
         except NotThereError as fault:
             hint = None if fault.suggestion is None else f"did you mean {fault.suggestion[0]}?"
             return _json(api.failure(fault.text, hint, 404))
+        except NotAnsweredError as fault:
+            return _json(api.failure(fault.text, fault.hint, fault.status))
         except DulyError as fault:
             return _json(api.failure(fault.message, fault.details.get("hint"), 503))
 
@@ -157,8 +212,12 @@ class Site:
             return self._failure(frame, 400, "This address means nothing", str(fault))
         except NotThereError as fault:
             return self._failure(frame, 404, "Not found", fault.text, suggestion=fault.suggestion)
+        except NotAnsweredError as fault:
+            headline = "Busy" if fault.status == 429 else "Not known"
+            return self._failure(frame, fault.status, headline, fault.text, hint=fault.hint)
         except StoreUnusedError as fault:
-            return self._failure(frame, 503, "Nothing here yet", fault.message, hint=fault.details.get("hint"))
+            text = f"{fault.message}. This page shows the store as soon as a scheduler has used it."
+            return self._failure(frame, 503, "Nothing here yet", text, hint=fault.details.get("hint"))
         except TaskTryDeserializeError as fault:
             hint = "it holds a record that duly did not write: restore a backup"
             return self._failure(frame, 503, "The store is damaged", fault.message, hint=hint)
@@ -213,12 +272,15 @@ async def _openapi(request: Request) -> Response:
 
 async def _static(request: Request) -> Response:
     name = request.path_params["name"]
-    if name not in ASSETS:
+    # Under another hash it is another file, which must not be kept as this one.
+    if ASSET_PATHS.get(name) != f"static/{request.path_params['hash']}/{name}":
         raise HTTPException(404)
     headers: Mapping[str, str] = {"Cache-Control": "public, max-age=31536000, immutable"}
     return Response(ASSETS[name], headers=headers, media_type=_MEDIA_TYPES[Path(name).suffix])
 
 
-def over(reader: Reader, name: str, clock: Clock, settings: Settings, refresh: float = 1.0) -> ASGIApp:
+def over(
+    place: StorePlace, reader: Reader, clock: Clock, settings: Settings, refresh: float = 1.0, name: str | None = None
+) -> ASGIApp:
     """An unguarded dashboard over a reader and a clock: for a moment that is not now."""
-    return application(StoreSource(name, reader, clock, refresh), settings)
+    return application(StoreSource(place, reader, clock, refresh, name=name), settings)

@@ -7,19 +7,29 @@ from datetime import date, timedelta
 from functools import lru_cache
 from typing import Final
 
-from duly.core.moments import MICROSECONDS, Instant, as_datetime, begin
+from duly.core.moments import MICROSECONDS, Instant, Minute, as_datetime, begin, minute_of
 from duly.insight.load import ComingLoad, load_of
 from duly.web.display import Display
 from duly.web.forms import Form
 from duly.web.frame import Frame
-from duly.web.pictures import Cell, week
+from duly.web.pictures import Cell, day_by_minute, week
 from duly.web.sampler import HOUR, Sample
 
 _DAYS: Final = 7
 _MINUTE: Final = 60 * MICROSECONDS
-_WEEK: Final = _DAYS * 24 * HOUR
+_DAY: Final = 24 * HOUR
+_WEEK: Final = _DAYS * _DAY
 _BUSIEST: Final = 12
 _QUANTILES: Final = (0.5, 0.8, 0.95)
+
+
+@dataclass(frozen=True, slots=True)
+class DueHour:
+    """An hour: its starts, and those of its busiest minute."""
+
+    begin: Instant
+    starts: int
+    peak: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +38,12 @@ class Week:
 
     load: ComingLoad
     days: dict[date, list[Cell]]
+    first_minute: Minute
+    first_day: Counter[Minute]
+    """The minutes of the first 24 hours in which tasks are due."""
+
+    hours: list[DueHour]
+    """These hours, one by one."""
 
 
 def page(frame: Frame, form: Form) -> str:
@@ -36,7 +52,10 @@ def page(frame: Frame, form: Form) -> str:
     clock = frame.source.clock
     if sample is None:
         display = frame.display(clock.zone(), Instant(clock.now()))
-        return frame.rendered("calendar.html", display, "Calendar", "Calendar", shown=None, sample=None)
+        since_text = form.text("from")
+        return frame.rendered(
+            "calendar.html", display, "Calendar", "Calendar", shown=None, sample=None, since=since_text
+        )
     since = form.near_moment("from", sample.zone, sample.at) or sample.at
     shown = _week(_Key(sample), -(-since // _MINUTE))
     display = frame.display(sample.zone, sample.at)
@@ -47,7 +66,9 @@ def page(frame: Frame, form: Form) -> str:
         "Calendar",
         shown=shown,
         sample=sample,
+        since=form.text("from"),
         picture=week(shown.days),
+        minutes_picture=day_by_minute(shown.first_day, shown.first_minute, sample.zone),
         earlier=_link(display, Instant(since - _WEEK)) if since - _WEEK > sample.at else None,
         later=_link(display, Instant(since + _WEEK)),
     )
@@ -102,4 +123,15 @@ def _week(key: _Key, minute: int) -> Week:
         ]
         for number in range((last - first).days + 1)
     }
-    return Week(load, days)
+    first_minute = minute_of(since, sample.zone)
+    first_day = Counter({due: tasks for due, tasks in load.minutes.items() if begin(due) < since + _DAY})
+    return Week(load, days, first_minute, first_day, _hours(first_day, since))
+
+
+def _hours(minutes: Counter[Minute], since: Instant) -> list[DueHour]:
+    hours = []
+    for number in range(24):
+        first = Instant(since + number * HOUR)
+        due = [tasks for minute, tasks in minutes.items() if first <= begin(minute) < first + HOUR]
+        hours.append(DueHour(first, sum(due), max(due, default=0)))
+    return hours

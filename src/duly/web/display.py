@@ -6,10 +6,11 @@ written as escapes.
 """
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import timedelta, tzinfo
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta, tzinfo
 from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, urlencode
@@ -17,12 +18,15 @@ from urllib.parse import quote, urlencode
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from duly.core.moments import MICROSECONDS, Instant, as_datetime
+from duly.core.moments import MICROSECONDS, Instant, as_datetime, instant_of
+from duly.insight.cluster import HostStatus
 from duly.insight.cron_words import shortened
 from duly.insight.words import between, stretch
+from duly.stores.port import HostName, View
 from duly.text import plain
 
 NAME_LETTERS_MAX: Final = 120
+HOST_LETTERS_MAX: Final = 40
 ENCODED_NAME_MAX: Final = 2048
 """A name whose encoded form is longer is linked by the number of its declaration: the query would be too long."""
 
@@ -38,7 +42,16 @@ GLYPHS: Final = {
     "interrupted": "⌁",
     "waiting": "○",
     "unknown": "…",
+    "living": "●",
+    "silent": "✕",
+    "outdated": "◔",
+    "left": "○",
+    "buried": "⌁",
     "gone": "○",
+    "violated": "✕",
+    "pending": "◔",
+    "holding": "●",
+    "satisfied": "●",
 }
 """The glyph of each state; with its word and its colour, so that none of them stands alone."""
 
@@ -54,9 +67,19 @@ NAVIGATION: Final = (
     ("r", "Runs", "runs"),
     ("c", "Calendar", "calendar"),
     ("n", "Next", "next"),
+    ("w", "What if", "whatif"),
+    ("v", "Verify", "verify"),
     ("a", "About", "about"),
 )
 """The key after `g`, the word, and the path of each page in the head."""
+
+
+def release() -> str:
+    """The version of duly; `unknown` where it runs without having been installed, such as from its sources."""
+    try:
+        return version("duly")
+    except PackageNotFoundError:
+        return "unknown"
 
 
 def shown_name(name: str) -> str:
@@ -70,9 +93,20 @@ def first_line(text: str, longest: int = 160) -> str:
     return plain(text.strip().split("\n", 1)[0], longest=longest)
 
 
+def is_long(name: str) -> bool:
+    """Whether a name is too long for an address."""
+    return len(name) * 12 > ENCODED_NAME_MAX and len(quote(name, safe="")) > ENCODED_NAME_MAX
+
+
+def long_names(view: View, names: Iterable[str]) -> dict[str, int]:
+    """The numbers of the latest declarations of those names that are too long for an address."""
+    found = {name: view.declarations(name) for name in set(names) if is_long(name)}
+    return {name: declarations[-1].generation for name, declarations in found.items() if declarations}
+
+
 @dataclass(frozen=True, slots=True)
 class Display:
-    """What a page needs to show values: where it is mounted, its zone, and its moment."""
+    """The display of values on a page: where it is mounted, its zone, and its moment."""
 
     base: str
     """The path that the dashboard is mounted at, with a slash at its end."""
@@ -80,6 +114,15 @@ class Display:
     zone: tzinfo
     at: Instant
     show_errors: bool = True
+    linked: bool = True
+    """False on a page that stands alone in a file: it has no other pages to link to."""
+
+    generations: Mapping[str, int] = field(default_factory=dict)
+    """The numbers of declarations whose names are too long for an address, as `long_names` finds them."""
+
+    def knowing(self, generations: Mapping[str, int]) -> "Display":
+        """A display that links these names by the numbers of their declarations."""
+        return replace(self, generations={**self.generations, **generations}) if generations else self
 
     def link(self, page: str, **parameters: object) -> str:
         """The address of a page; parameters that are empty or None are left out."""
@@ -88,19 +131,27 @@ class Display:
 
     def task_link(self, name: str, generation: int | None = None, **parameters: object) -> str:
         """The address of a task."""
-        if generation is not None and len(quote(name, safe="")) > ENCODED_NAME_MAX:
-            return self.link("task", generation=generation, **parameters)
+        if is_long(name) and (number := self.generations.get(name, generation)) is not None:
+            return self.link("task", generation=number, **parameters)
         return self.link("task", name=name, **parameters)
 
+    def runs_link(self, name: str, generation: int | None = None, **parameters: object) -> str:
+        """The address of the list of a task's runs."""
+        if is_long(name) and (number := self.generations.get(name, generation)) is not None:
+            return self.link("runs", generation=number, **parameters)
+        return self.link("runs", task=name, **parameters)
+
     def name(self, name: str) -> Markup:
-        """A name, with the whole of it as its title if it was cut."""
-        text = shown_name(name)
+        """A name, with the whole of it as its title if it was cut; where a column is narrow it breaks after a slash."""
+        text = escape(shown_name(name)).replace("/", Markup("/<wbr>"))
         if len(name) <= NAME_LETTERS_MAX:
-            return escape(text)
+            return text
         return Markup('<span title="{}">{}</span>').format(plain(name, longest=2000), text)
 
     def task(self, name: str, generation: int | None = None) -> Markup:
         """A link to a task."""
+        if not self.linked or (is_long(name) and generation is None and name not in self.generations):
+            return self.name(name)  # an address with the whole name would be refused
         return Markup('<a href="{}">{}</a>').format(self.task_link(name, generation), self.name(name))
 
     def time(self, instant: Instant | None, missing: str = "–") -> Markup:
@@ -111,6 +162,10 @@ class Display:
         return Markup('<time datetime="{}" title="{}">{}</time>').format(
             when.isoformat(), when.isoformat(sep=" ", timespec="seconds"), self.clock(instant)
         )
+
+    def moment(self, text: str | None, missing: str = "–") -> Markup:
+        """A moment as a JSON document has it."""
+        return self.time(None if text is None else instant_of(datetime.fromisoformat(text)), missing)
 
     def clock(self, instant: Instant) -> str:
         """A moment as text."""
@@ -127,10 +182,22 @@ class Display:
         """The time from now to an instant."""
         return "now" if instant <= self.at else f"in {between(self.at, instant)}"
 
-    def badge(self, state: str, label: str | None = None) -> Markup:
-        """A state: glyph, word and colour."""
-        return Markup('<span class="s {}"><i aria-hidden="true">{}</i>{}</span>').format(
-            state, GLYPHS.get(state, "○"), label or state
+    def badge(self, state: str, label: str | None = None, more: str | None = None) -> Markup:
+        """A state: glyph, word and colour; `more` is left out where there is little room."""
+        added = Markup("") if more is None else Markup('<span class="spare">{}</span>').format(more)
+        return Markup('<span class="s {}"><i aria-hidden="true">{}</i>{}{}</span>').format(
+            state, GLYPHS.get(state, "○"), label or state, added
+        )
+
+    def host(self, host: HostName | HostStatus | None) -> Markup:
+        """A host of a shared store: its key, and its label if it has one."""
+        if host is None:
+            return Markup("–")
+        if host.label is None:
+            return Markup("host {}").format(host.key)
+        label = plain(host.label, longest=HOST_LETTERS_MAX)
+        return Markup('<span title="{}"><span class="mute">{}</span> {}</span>').format(
+            f"host {host.key} ({plain(host.label, longest=1000)})", host.key, label
         )
 
     def error(self, text: str | None) -> Markup:
@@ -140,6 +207,14 @@ class Display:
         if not self.show_errors:
             return Markup('<span class="mute">hidden</span>')
         return Markup('<span class="err" title="{}">{}</span>').format(plain(text, longest=1000), first_line(text))
+
+
+def marked(text: str, longest: int = 1000) -> Markup:
+    """A sentence of duly in which commands stand between backticks, with these as code."""
+    parts = plain(text, longest=longest).split("`")
+    if len(parts) % 2 == 0:
+        return escape("`".join(parts))
+    return Markup("").join(Markup("<code>{}</code>").format(part) if n % 2 else part for n, part in enumerate(parts))
 
 
 def took(duration_ms: float | None) -> str:
@@ -162,7 +237,13 @@ def _environment() -> Environment:
         undefined=StrictUndefined,
     )
     environment.filters.update(
-        plain=plain, number=number, took=took, stretch=lambda ms: stretch(ms / 1000), cron=shortened, line=first_line
+        plain=plain,
+        marked=marked,
+        number=number,
+        took=took,
+        stretch=lambda ms: stretch(ms / 1000),
+        cron=shortened,
+        line=first_line,
     )
     environment.globals.update(assets=ASSET_PATHS, navigation=NAVIGATION, second=MICROSECONDS)
     return environment

@@ -1,4 +1,4 @@
-"""What an expression means: in words, its next starts, and what is wrong with one that is none."""
+"""The page about an expression: in words, its next starts, and what is wrong with a text that is not one."""
 
 from typing import Final
 

@@ -53,13 +53,14 @@ class Form:
     def moment(self, name: str, zone: tzinfo, at: Instant) -> Instant | None:
         """A moment as people write it, in a zone, or None."""
         value = self.text(name)
-        if not value:
-            return None
+        return self.moment_of(name, value, zone, at) if value else None
+
+    def moment_of(self, name: str, value: str, zone: tzinfo, at: Instant) -> Instant:
+        """A moment that is part of a parameter's text."""
         try:
-            moment = instant_of(parse_moment(value, zone, at))
+            return instant_of(parse_moment(value, zone, at))
         except (ValueError, OverflowError) as fault:
             raise ParameterError(f"{name}: {plain(fault, longest=200)}") from None
-        return moment
 
     def near_moment(self, name: str, zone: tzinfo, at: Instant) -> Instant | None:
         """A moment within a century of now: what is computed from it then lies within the calendar."""

@@ -1,4 +1,4 @@
-"""What every page has: its source and settings, where it is mounted, and how its template is filled in."""
+"""The frame of every page: its source and settings, where it is mounted, and how its template is filled in."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,14 +13,14 @@ from duly.web.source import StoreSource
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a dashboard shows, whatever its store."""
+    """The settings of a dashboard, whatever its store."""
 
     title: str | None = None
     show_errors: bool = True
 
 
 class NotThereError(Exception):
-    """What was asked for is not there: 404, with a sentence and perhaps something close."""
+    """The thing asked for is not there: 404, with a sentence and perhaps something close."""
 
     def __init__(self, text: str, suggestion: tuple[str, str] | None = None) -> None:
         super().__init__(text)
@@ -31,7 +31,7 @@ class NotThereError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """What every page has: its source and settings, where it is mounted, and the address that was asked for."""
+    """The surroundings of a page: its source and settings, where it is mounted, and the address that was asked for."""
 
     source: StoreSource
     settings: Settings
@@ -47,6 +47,7 @@ class Frame:
         return rendered(
             template,
             {
+                "layout": "base.html",
                 "d": display,
                 "base": self.base,
                 "here": here,

@@ -1,10 +1,11 @@
 """Server-sent events: `changed` whenever the store, its scheduler or the sample has changed.
 
-A stream carries no data but a number; the page asks for itself again. All streams share one look at the files per
-interval, which takes some ten microseconds.
+A stream carries no data but a number; the page asks for itself again. All streams share one look at the store per
+interval, in a thread: a file takes some ten microseconds, a server that does not answer seconds.
 """
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Hashable
 from typing import Final
 
@@ -12,6 +13,9 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 from duly.web.source import StoreSource
+
+ENDING: Final = "duly.ending"
+"""The event in the scope of a request that is set when its server ends: a server of our own provides it."""
 
 STREAMS_MAX: Final = 100
 _HEARTBEAT_SECONDS: Final = 15.0
@@ -25,6 +29,7 @@ class Live:
         self._source = source
         self._streams = 0
         self._looked_at = float("-inf")
+        self._looking = False
         self._seen: Hashable = None
         self._number = 0
 
@@ -40,13 +45,14 @@ class Live:
     async def _events(self, request: Request) -> AsyncIterator[str]:
         self._streams += 1
         try:
-            seen = self._look()
+            seen = await self._look()
             silent = 0.0
             yield "retry: 3000\n\n"
             while not await request.is_disconnected():
-                await asyncio.sleep(self._source.refresh_seconds)
+                if await self._is_ending(request):
+                    return
                 silent += self._source.refresh_seconds
-                if (number := self._look()) != seen:
+                if (number := await self._look()) != seen:
                     seen, silent = number, 0.0
                     yield f"event: changed\ndata: {number}\n\n"
                 elif silent >= _HEARTBEAT_SECONDS:
@@ -55,12 +61,26 @@ class Live:
         finally:
             self._streams -= 1
 
-    def _look(self) -> int:
+    async def _is_ending(self, request: Request) -> bool:
+        """Wait until the next look, or for the end of the server; it would cancel a stream that does not end itself."""
+        ending: asyncio.Event | None = request.scope.get(ENDING)
+        if ending is None:
+            await asyncio.sleep(self._source.refresh_seconds)
+            return False
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(ending.wait(), self._source.refresh_seconds)
+        return ending.is_set()
+
+    async def _look(self) -> int:
         """The number of changes seen so far; looks once per interval, whatever the number of streams."""
         now = self._source.clock.elapsed()
-        if now - self._looked_at >= self._source.refresh_seconds / 2 or self._seen is None:
-            self._looked_at = now
-            if (version := self._source.version()) != self._seen:
+        if not self._looking and (now - self._looked_at >= self._source.refresh_seconds / 2 or self._seen is None):
+            self._looked_at, self._looking = now, True
+            try:
+                version = await self._source.run(self._source.version, waits=True)
+            finally:
+                self._looking = False
+            if version != self._seen:
+                self._number += self._seen is not None
                 self._seen = version
-                self._number += 1
         return self._number

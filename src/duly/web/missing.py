@@ -1,8 +1,8 @@
-"""What is said about a task that a store does not have."""
+"""The answer about a task that a store does not have."""
 
 from duly.insight.closest_name import closest_name
 from duly.stores.port import View
-from duly.web.display import Display, shown_name
+from duly.web.display import Display, long_names, shown_name
 from duly.web.frame import NotThereError
 
 
@@ -12,8 +12,18 @@ def check_known(view: View, name: str, display: Display) -> None:
         raise unknown_task(view, name, display)
 
 
+def name_of_declaration(view: View, generation: int) -> str:
+    """The name of the task that a declaration is of; raises if the store does not have it."""
+    declaration = view.declaration(generation)
+    if declaration is None:
+        raise NotThereError(f"The store has no declaration {generation}.")
+    return declaration.task
+
+
 def unknown_task(view: View, name: str, display: Display) -> NotThereError:
     """The error for a name that the store does not have, with the closest that it has."""
     close = closest_name(view, name)
-    suggestion = None if close is None else (shown_name(close), display.task_link(close))
+    suggestion = None
+    if close is not None:
+        suggestion = shown_name(close), display.knowing(long_names(view, [close])).task_link(close)
     return NotThereError(f"No task is called {shown_name(name)}, now or in history.", suggestion)

@@ -7,13 +7,14 @@ from datetime import datetime
 from enum import Enum
 from http import HTTPStatus
 from pathlib import Path, PurePath
+from pkgutil import resolve_name
 from types import NoneType, UnionType
 from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
 from duly.core.cron import CronExpression
 from duly.core.moments import Instant, Minute
-from duly.events import wire_name
 from duly.insight.json_form import JSON_FORMAT
+from duly.text import wire_name
 from duly.web.api import ENDPOINTS, Endpoint
 
 OPENAPI: Final = Path(__file__).with_name("openapi.json")
@@ -75,16 +76,16 @@ def _operation(path: str, endpoint: Endpoint) -> dict[str, Any]:
 
 def _response(status: int, endpoint: Endpoint) -> dict[str, Any]:
     schema: dict[str, Any] = {"$ref": "#/components/schemas/Failure"}
-    # A store that is not healthy is an answer with the whole document, and not a failure.
-    if status == 200 or (status == 503 and 400 not in endpoint.statuses):
+    if status in endpoint.whole:
         schema = _answer_schema(endpoint)
     return {"description": HTTPStatus(status).phrase, "content": {"application/json": {"schema": schema}}}
 
 
 def _answer_schema(endpoint: Endpoint) -> dict[str, Any]:
     properties: dict[str, Any] = {"command": {"type": "string"}, "format": {"type": "integer"}}
-    if endpoint.value is not NoneType:
-        properties |= _properties(endpoint.value)
+    value = resolve_name(endpoint.value) if isinstance(endpoint.value, str) else endpoint.value
+    if value is not NoneType:
+        properties |= _properties(value)
     properties |= endpoint.more
     properties |= {name: {"type": "array", "items": _schema(kind)} for name, kind in endpoint.members.items()}
     return {"type": "object", "required": ["command", "format"], "properties": properties}

@@ -8,13 +8,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta, tzinfo
-from typing import Final
+from typing import Final, NamedTuple
 
 from markupsafe import Markup, escape
 
-from duly.core.moments import Instant, Minute, as_datetime, begin, instant_of
+from duly.core.moments import EPOCH, MICROSECONDS, Instant, Minute, as_datetime, begin, instant_of
 from duly.insight.words import counted, stretch
-from duly.insight.zone_changes import ZoneChange
+from duly.insight.zone_changes import LocalTime, ZoneChange
 
 OUTCOMES: Final = ("success", "failure", "interrupted", "running")
 DAYS: Final = 14
@@ -23,6 +23,7 @@ _HATCH: Final = (
     'patternTransform="rotate(45)"><path class="hatch" d="M0 0V6"/></pattern></defs>'
 )
 _DAY: Final = timedelta(days=1)
+_EPOCH_DAY: Final = EPOCH.date()
 
 
 def _picture(width: float, height: float, label: str, parts: Iterable[str], kind: str = "") -> Markup:
@@ -31,6 +32,13 @@ def _picture(width: float, height: float, label: str, parts: Iterable[str], kind
         f'<svg class="{kind}" viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{escape(label)}">'
         f"{''.join(parts)}</svg>"
     )
+
+
+def _brief(number: int) -> str:
+    """A number that fits into a cell: 4,321, 54k, 13.4M."""
+    if number < 10_000:
+        return f"{number:,}"
+    return f"{number / 1e3:.0f}k" if number < 999_500 else f"{number / 1e6:.1f}M"
 
 
 def _text(x: float, y: float, text: str, anchor: str = "middle") -> str:
@@ -62,7 +70,7 @@ class Hour:
 def runs_by_hour(hours: Sequence[Hour], zone: tzinfo) -> Markup:
     """Stacked bars, one for each hour; hours before history begins are hatched, because nothing is known of them."""
     width, height, step = 560.0, 132.0, 560 / len(hours)
-    most = max((hour.total for hour in hours), default=0) or 1
+    most = max((hour.total for hour in hours), default=0)
     parts = [_HATCH.format("hours")]
     for place, hour in enumerate(hours):
         x, y = place * step + 1, height - 20
@@ -79,7 +87,8 @@ def runs_by_hour(hours: Sequence[Hour], zone: tzinfo) -> Markup:
             label_x = min(x + step / 2 - 1, width - 16)
             parts.append(_text(label_x, height - 4, f"{as_datetime(hour.begin, zone):%H:%M}"))
     parts.append(f'<path class="ax" d="M0 {height - 19.5}H{width:g}"/>')
-    parts.append(_text(0, 9, f"at most {most:,} an hour", "start"))
+    if most:
+        parts.append(_text(0, 9, f"at most {most:,} an hour", "start"))
     total = Counter[str]()
     for hour in hours:
         total.update(hour.runs)
@@ -112,6 +121,91 @@ def starts_by_minute(minutes: Mapping[Minute, int], first: Minute, count: int, z
     return _picture(width, height, label, parts)
 
 
+# --- a simulated time ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """The simulated starts of a stretch of time, by outcome."""
+
+    begin: Instant
+    end: Instant
+    starts: Mapping[str, int]
+
+    @property
+    def total(self) -> int:
+        """All starts of the stretch."""
+        return sum(self.starts.values())
+
+
+def simulated(
+    intervals: Sequence[Interval],
+    down: Iterable[tuple[Instant, Instant]],
+    crashes: Iterable[Instant],
+    zone: tzinfo,
+) -> Markup:
+    """Stacked bars, one for each interval; times without a scheduler behind them, a line for each crash."""
+    width, height, base = 1160.0, 150.0, 130.0
+    first, last = intervals[0].begin, intervals[-1].end
+    step = width / len(intervals)
+    most = max((each.total for each in intervals), default=0) or 1
+
+    def place(instant: Instant) -> float:
+        return (instant - first) / (last - first) * width
+
+    parts = []
+    outages = 0
+    for since, until in down:
+        outages += 1
+        left, right = place(since), place(until)
+        parts.append(_bar("down", left, 14, max(right - left, 1.5), base - 14))
+    for number, each in enumerate(intervals):
+        y = base
+        for outcome in OUTCOMES:
+            if starts := each.starts.get(outcome, 0):
+                size = max(starts / most * (base - 18), 0.5 if outcome in {"success", "running"} else 2.5)
+                y -= size
+                parts.append(_bar(outcome, number * step, y, max(step - 1.5, 0.8), size))
+    marked = list(crashes)
+    parts += [f'<path class="crash" d="M{place(crash):.1f} 14V{base:g}"/>' for crash in marked]
+    for instant, text in _round_steps(first, last, zone):
+        parts.append(_text(min(max(place(instant), 22), width - 22), height - 4, text))
+    parts.append(f'<path class="ax" d="M0 {base + 0.5:g}H{width:g}"/>')
+    parts.append(
+        _text(0, 9, f"at most {counted(most, 'start')} in {stretch((last - first) / len(intervals) / 1e6)}", "start")
+    )
+    total = Counter[str]()
+    for each in intervals:
+        total.update(each.starts)
+    said = ", ".join(f"{total[outcome]:,} {outcome}" for outcome in OUTCOMES if total[outcome]) or "no starts"
+    label = f"The simulated time: {said}."
+    if outages:
+        label += f" {counted(outages, 'time')} without a scheduler."
+    if marked:
+        label += f" {'1 crash' if len(marked) == 1 else f'{len(marked)} crashes'}."
+    return _picture(width, height, label, parts, "wide")
+
+
+_STEPS: Final = (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720, 1440, 2 * 1440, 7 * 1440, 14 * 1440, 28 * 1440, 56 * 1440)
+"""Minutes between two labels of an axis."""
+
+_LABELS_MAX: Final = 9
+
+
+def _round_steps(first: Instant, last: Instant, zone: tzinfo) -> Iterator[tuple[Instant, str]]:
+    """The labels of an axis: at whole minutes, hours or days of the wall clock, at most nine."""
+    minutes = (last - first) / (60 * MICROSECONDS)
+    step = next((each for each in _STEPS if minutes / each <= _LABELS_MAX), _STEPS[-1])
+    begin_of_day = as_datetime(first, zone).replace(hour=0, minute=0, second=0, microsecond=0, tzinfo=None)
+    if step > 1440:
+        begin_of_day += _DAY  # the first whole day
+    for number in range(int(minutes / step) + 1 + 1440 // min(step, 1440)):
+        # By the wall clock: after a change of the zone, labels are still at whole hours.
+        instant = instant_of((begin_of_day + timedelta(minutes=step * number)).replace(tzinfo=zone))
+        if first <= instant <= last:
+            yield instant, format(as_datetime(instant, zone), "%H:%M" if step < 1440 else "%a %d %b")
+
+
 # --- durations -------------------------------------------------------------------------------------------------------
 
 
@@ -140,10 +234,17 @@ _WIDTH: Final = 1080.0
 _ROW: Final = 15.0
 _PITCH: Final = 20.0
 _THINNEST: Final = 1.2
+_THINNEST_TIME: Final = int(_THINNEST * 86_400 / _WIDTH * MICROSECONDS)
+_GAP_MIN: Final = 0.3
+"""Marks that are less apart become one."""
+
+_GAP: Final = int((_GAP_MIN - 0.02) * 86_400 / _WIDTH * MICROSECONDS)
+"""A time that is surely drawn as less than that."""
+
+_TARGET_WIDTH_MIN: Final = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(NamedTuple):
     """A stretch of time in the picture of days: a run, a time without a scheduler, or one before history."""
 
     kind: str
@@ -151,19 +252,81 @@ class Span:
     end: Instant
 
 
+@dataclass(slots=True)
+class _Mark:
+    """Runs that are drawn as one."""
+
+    begin: Instant
+    end: Instant
+    last: Instant
+    """The start of the last one: however short it is, it is drawn with some width."""
+
+    joins_until: int
+    """A run that starts before this instant touches the mark."""
+
+    steady_until: int
+    """Up to this instant a second is as wide as before, and in the same row."""
+
+    def spans(self, kind: str) -> Iterator[Span]:
+        yield Span(kind, self.begin, self.end)
+        if self.last != self.begin:
+            yield Span(kind, self.last, self.end)
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineLink:
+    """A stretch of the picture of days that leads to a page."""
+
+    begin: Instant
+    end: Instant
+    address: str
+    title: str
+
+
 class Days:
     """A row for each of the last days, from 00 to 24 by the wall clock."""
 
     def __init__(self, at: Instant, zone: tzinfo) -> None:
         self._at = at
-        self._zone = zone
         today = as_datetime(at, zone).date()
         self.dates = [today - _DAY * back for back in range(DAYS - 1, -1, -1)]
         self._row_of = {day: row for row, day in enumerate(self.dates)}
         self.begin = instant_of(datetime.combine(self.dates[0], time(), zone))
+        self.clock = LocalTime(zone, self.begin, Instant(at + 86_400 * MICROSECONDS))
+        self._first_day = (self.dates[0] - _EPOCH_DAY).days
 
-    def picture(self, spans: Iterable[Span], unserved: Iterable[Minute], changes: Iterable[ZoneChange]) -> Markup:
-        """The rows with all that is known about them."""
+    def merged(self, runs: Iterable[tuple[str, Instant, Instant]]) -> Iterator[Span]:
+        """Runs in the order of their starts, as spans; those of one kind that will touch are joined.
+
+        A task of every minute has 20,000 of them and a few hundred marks.
+        """
+        marks: dict[str, _Mark] = {}
+        for kind, since, until in runs:
+            mark = marks.get(kind)
+            if mark is not None:
+                if since < mark.joins_until and until < mark.steady_until:
+                    mark.last = since
+                    if until > mark.end:
+                        mark.end = until
+                    # As far as it is drawn, and the gap; a longer one before it may reach further.
+                    mark.joins_until = min(max(since + _THINNEST_TIME, mark.end) + _GAP, mark.steady_until)
+                    continue
+                yield from mark.spans(kind)
+            steady = self.clock.steady_until(max(since, self.begin))
+            reach = min(max(until, since + _THINNEST_TIME) + _GAP, steady)
+            # What goes on into the next day is drawn by itself.
+            marks[kind] = _Mark(since, until, since, reach if since <= until < steady else since, steady)
+        for kind, mark in marks.items():
+            yield from mark.spans(kind)
+
+    def picture(
+        self,
+        runs: Mapping[str, int],
+        spans: Iterable[Span],
+        unserved: Iterable[Minute],
+        changes: Iterable[ZoneChange],
+    ) -> Markup:
+        """The rows with all that is known about them; `runs` says how many had which outcome."""
         height = DAYS * _PITCH
         parts = [_HATCH.format("days")]
         for hour in range(0, 25, 3):
@@ -172,11 +335,11 @@ class Days:
         for row, day in enumerate(self.dates):
             parts.append(_text(0, row * _PITCH + 11.5, f"{day:%a %d %b}", "start"))
         marks: dict[str, list[list[tuple[float, float]]]] = {}
-        counts: Counter[str] = Counter()
-        for span in spans:
-            counts[span.kind] += 1
-            for row, left, right in self._pieces(span.begin, span.end):
-                rows = marks.setdefault(span.kind, [[] for _ in self.dates])
+        outages = 0
+        for kind, since, until in spans:
+            outages += kind == "down"
+            rows = marks.get(kind) or marks.setdefault(kind, [[] for _ in self.dates])
+            for row, left, right in self._pieces(since, until):
                 rows[row].append((left, max(right, left + _THINNEST)))
         for kind in ("unknown", "down", *OUTCOMES):
             fill = 'fill="url(#hatch-days)"' if kind == "unknown" else f'class="f-{kind}"'
@@ -185,35 +348,53 @@ class Days:
                     parts.append(f'<path {fill} d="{outline}"/>')
         parts.append(self._hollow(unserved))
         parts += self._notches(changes)
-        said = ", ".join(f"{counts[outcome]:,} {outcome}" for outcome in OUTCOMES if counts[outcome]) or "no runs"
+        said = ", ".join(f"{runs[outcome]:,} {outcome}" for outcome in OUTCOMES if runs.get(outcome)) or "no runs"
         label = f"The last {DAYS} days, a row each: {said}."
-        if counts["down"]:
-            label += f" {counted(counts['down'], 'time')} without a scheduler."
+        if outages:
+            label += f" {counted(outages, 'time')} without a scheduler."
         return _picture(_LEFT + _WIDTH + 10, height + 18, label, parts, "wide")
 
-    def _pieces(self, since: Instant, until: Instant) -> Iterator[tuple[int, float, float]]:
-        """The parts of a time, day by day: row, left and right."""
-        since = Instant(max(since, self.begin))
-        until = Instant(min(max(until, since), self._at))
-        day = as_datetime(since, self._zone).date()
-        last = as_datetime(until, self._zone).date()
-        while day <= last and day in self._row_of:
-            left = self._x(since) if day == as_datetime(since, self._zone).date() else _LEFT
-            right = self._x(until) if day == last else _LEFT + _WIDTH
-            yield self._row_of[day], left, right
-            day += _DAY
+    def targets(self, targets: Iterable[TimelineLink]) -> Markup:
+        """Links for the pointer, over the picture. Assistive technology has the table of runs instead."""
+        links = []
+        for target in targets:
+            for row, left, right in self._pieces(target.begin, target.end):
+                width = max(right - left, _TARGET_WIDTH_MIN)
+                x = min(left - (width - (right - left)) / 2, _LEFT + _WIDTH - width)
+                place = f'x="{x:.1f}" y="{row * _PITCH:g}" width="{width:.1f}" height="{_ROW:g}"'
+                address, title = escape(target.address), escape(target.title)
+                links.append(f'<a href="{address}" tabindex="-1"><title>{title}</title><rect {place}/></a>')
+        size = f"0 0 {_LEFT + _WIDTH + 10:g} {DAYS * _PITCH + 18:g}"
+        return Markup(f'<svg class="wide over" viewBox="{size}" aria-hidden="true">{"".join(links)}</svg>')
 
-    def _x(self, instant: Instant) -> float:
-        when = as_datetime(instant, self._zone)
-        return _LEFT + (when.hour * 3600 + when.minute * 60 + when.second) * _WIDTH / 86_400
+    def _pieces(self, since: Instant, until: Instant) -> list[tuple[int, float, float]]:
+        """The parts of a time, day by day: row, left and right."""
+        since = max(since, self.begin)
+        until = min(max(until, since), self._at)
+        first_row, first_second = self._place(since)
+        last_row, last_second = self._place(until)
+        left, right = _LEFT + first_second * _WIDTH / 86_400, _LEFT + last_second * _WIDTH / 86_400
+        if first_row == last_row < DAYS:
+            return [(first_row, left, right)]  # nearly always
+        end = _LEFT + _WIDTH
+        return [
+            (row, left if row == first_row else _LEFT, right if row == last_row else end)
+            for row in range(first_row, min(last_row + 1, DAYS))
+        ]
+
+    def _place(self, instant: Instant) -> tuple[int, int]:
+        """The row of an instant, and the second of its day."""
+        day, second = divmod(self.clock.shown(instant), 86_400)
+        return day - self._first_day, second
 
     def _hollow(self, minutes: Iterable[Minute]) -> str:
         """Due minutes in which nothing started: small outlines, which leave an outage beneath them visible."""
         outlines = []
         for minute in minutes:
-            row = self._row_of.get(as_datetime(begin(minute), self._zone).date())
-            if row is not None:
-                outlines.append(f"M{self._x(begin(minute)):.1f} {row * _PITCH + _ROW - 5:g}h1.5v5h-1.5z")
+            row, second = self._place(begin(minute))
+            if 0 <= row < DAYS:
+                x = _LEFT + second * _WIDTH / 86_400
+                outlines.append(f"M{x:.1f} {row * _PITCH + _ROW - 5:g}h1.5v5h-1.5z")
         return f'<path class="hollow" d="{"".join(outlines)}"/>' if outlines else ""
 
     def _notches(self, changes: Iterable[ZoneChange]) -> Iterator[str]:
@@ -233,11 +414,37 @@ def _outline(pieces: Sequence[tuple[float, float]], y: float) -> str:
     """One path around all marks of a row; marks that touch become one."""
     merged: list[tuple[float, float]] = []
     for left, right in sorted(pieces):
-        if merged and left - merged[-1][1] < 0.3:
+        if merged and left - merged[-1][1] < _GAP_MIN:
             merged[-1] = (merged[-1][0], max(right, merged[-1][1]))
         else:
             merged.append((left, right))
     return "".join(f"M{left:.1f} {y:g}h{right - left:.1f}v{_ROW:g}h-{right - left:.1f}z" for left, right in merged)
+
+
+# --- a day by the minute ---------------------------------------------------------------------------------------------
+
+
+def day_by_minute(minutes: Mapping[Minute, int], first: Minute, zone: tzinfo) -> Markup:
+    """A thin bar for each minute of the 24 hours from a minute on, all of them one path."""
+    width, height, base = 1160.0, 132.0, 112.0
+    count = 24 * 60
+    most = max(minutes.values(), default=0)
+    bars, parts = [], []
+    for place in range(count):
+        minute = Minute(first + 60 * place)
+        x = place * width / count
+        if starts := minutes.get(minute, 0):
+            size = max(starts / most * (base - 16), 1)
+            bars.append(f"M{x:.1f} {base:g}v-{size:.1f}h{width / count:.1f}v{size:.1f}z")
+        when = as_datetime(begin(minute), zone)
+        if when.minute == 0 and when.hour % 3 == 0:
+            parts.append(_text(min(max(x, 16), width - 16), height - 4, f"{when:%H:%M}"))
+    parts.append(f'<path class="f-running" d="{"".join(bars)}"/><path class="ax" d="M0 {base + 0.5:g}H{width:g}"/>')
+    if most:
+        parts.append(_text(0, 9, f"at most {most:,} a minute", "start"))
+    total = counted(sum(minutes.values()), "start")
+    label = f"{total} in 24 hours, at most {most:,} in one minute." if most else "No starts in 24 hours."
+    return _picture(width, height, label, parts, "wide")
 
 
 # --- the week --------------------------------------------------------------------------------------------------------
@@ -265,7 +472,7 @@ def week(days: Mapping[date, Sequence[Cell]]) -> Markup:
             size = f'width="{cell - 3:g}" height="{pitch - 4:g}" rx="3"'
             parts.append(f'<rect class="h{heat}" x="{x:g}" y="{y:g}" {size}/>')
             if found.starts:
-                text = f"{found.starts:,}" if found.starts < 100_000 else f"{found.starts // 1000:,}k"
+                text = _brief(found.starts)
                 place = f'x="{x + cell / 2 - 1.5:g}" y="{y + 17:g}" text-anchor="middle"'
                 parts.append(f'<text class="on{heat}" {place}>{text}</text>')
     height = len(days) * pitch

@@ -1,13 +1,17 @@
 """Serves a dashboard with uvicorn, on a socket that is bound before anything else happens."""
 
+import asyncio
 import contextlib
 import ipaddress
+import logging
 import socket
 from collections.abc import Collection, Iterator
 from typing import Final
 
 import uvicorn
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from duly.web.live import ENDING
 
 PORT: Final = 8347
 _GRACE_SECONDS: Final = 1
@@ -54,13 +58,25 @@ def address_of(listener: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
+def _is_news(record: logging.LogRecord) -> bool:
+    """Whether a message says more than that clients were cut off, as they are when a server ends."""
+    cancelled = record.exc_info is not None and isinstance(record.exc_info[1], asyncio.CancelledError)
+    return not cancelled and not record.getMessage().startswith("Cancel ")
+
+
 class Server(uvicorn.Server):
     """Serves until told to; signals are left to the program, which may be a scheduler as well."""
 
     def __init__(self, app: ASGIApp) -> None:
+        self._ending = asyncio.Event()
+
+        async def told(scope: Scope, receive: Receive, send: Send) -> None:
+            scope[ENDING] = self._ending
+            await app(scope, receive, send)
+
         super().__init__(
             uvicorn.Config(
-                app,
+                told,
                 lifespan="off",
                 log_config=None,
                 log_level="warning",
@@ -79,6 +95,17 @@ class Server(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         """Leave signals alone."""
         yield
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End the streams, and then whatever has not ended by itself after a while, without a word."""
+        self._ending.set()
+        logger = logging.getLogger("uvicorn.error")
+        logger.addFilter(_is_news)
+        try:
+            await super().shutdown(sockets)
+            await asyncio.gather(*self.server_state.tasks, return_exceptions=True)
+        finally:
+            logger.removeFilter(_is_news)
 
     def end(self) -> None:
         """Finish what is under way, and return from serve(); from any thread."""

@@ -1,6 +1,6 @@
 """The list of tasks: searched, filtered and ordered, a page at a time."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, get_args
 
@@ -9,11 +9,11 @@ from duly.core.moments import Instant, minute_of
 from duly.errors import CronCalculationError
 from duly.insight.closest_name import closest_name
 from duly.insight.health import Situations, TaskStatus
-from duly.stores.port import TaskFilter, TaskOrder, TaskPlace, TaskSelection, View
-from duly.web.display import Display
+from duly.stores.port import KnownTask, TaskFilter, TaskOrder, TaskPlace, TaskSelection, View
+from duly.web.display import Display, long_names, shown_name
 from duly.web.forms import Form, place_text
 from duly.web.frame import Frame
-from duly.web.sampler import OWED_SHOWN, Sample
+from duly.web.sampler import OWED_SHOWN, STALE, Sample
 
 PAGE: Final = 50
 STATES: Final = {
@@ -63,7 +63,7 @@ def page(frame: Frame, form: Form) -> str:
     selection = TaskSelection(query, order=_ORDERS[sort], after=after, before=None if after else before)
     if state in get_args(TaskFilter):
         selection = replace(selection, which=state)  # type: ignore[arg-type]
-    sample = frame.source.sample()
+    sample = frame.source.sample_if_any()
     host_zone = frame.source.clock.zone()
     keep = {"q": query, "state": state, "sort": sort}
 
@@ -71,12 +71,12 @@ def page(frame: Frame, form: Form) -> str:
         situations = Situations(view.snapshot(), host_zone)
         display = frame.display(situations.zone, situations.snapshot.at)
         if state == "owed":
-            return _owed(view, situations, sample, display, query)
+            return _owed(situations, sample, display, query)
         note = _LEFT_OUT.get(sort)
         chosen = selection
         if sort == "next":
             chosen, note = _by_next_start(selection, sample, situations.snapshot.at)
-        found = view.page(chosen, PAGE + 1) if chosen.ranks is None or chosen.ranks else []
+        found = _found(view, chosen, sample)
         more = len(found) > PAGE
         shown = list(found[-PAGE:] if chosen.before is not None else found[:PAGE])
         rows = [Row(situations.status_of(task), task.stored.generation) for task in shown]
@@ -86,6 +86,7 @@ def page(frame: Frame, form: Form) -> str:
         if shown and (more if chosen.before is None else True):
             later = display.link("tasks", **keep, after=place_text(_place(rows[-1].status, chosen)))
         suggestion = closest_name(view, query) if query and not shown and chosen == selection else None
+        display = display.knowing(long_names(view, [suggestion or ""]))
         return TaskList(display, rows, earlier, later, note, suggestion)
 
     found = frame.source.read(question)
@@ -118,16 +119,17 @@ def _place(task: TaskStatus, selection: TaskSelection) -> TaskPlace:
             return TaskPlace(task.task)
 
 
-def _owed(view: View, situations: Situations, sample: Sample | None, display: Display, query: str) -> TaskList:
-    """The tasks that have been owed for longest; a cohort of the sample whose tasks have started since is empty."""
+def _owed(situations: Situations, sample: Sample | None, display: Display, query: str) -> TaskList:
+    """The tasks that have been owed for longest, as the sample has them: finding them takes a look at all tasks."""
     if sample is None:
         return TaskList(display, (), None, None, "Counting …", None)
-    found = view.longest_owed(sample.owed, OWED_SHOWN)
-    rows = [Row(situations.status_of(task), task.stored.generation) for task in found]
+    rows = [Row(situations.status_of(task), task.stored.generation) for task in sample.owed]
     rows = [row for row in rows if row.status.state == "owed" and query.lower() in row.status.task.lower()]
     note = "Longest owed first."
     if sample.health.counts["owed"] > OWED_SHOWN:
         note += f" Only the first {OWED_SHOWN:,} are shown."
+    if display.at - sample.at > STALE:
+        note += f" As of {display.clock(sample.at)}."
     return TaskList(display, rows, None, None, note, None)
 
 
@@ -148,6 +150,36 @@ def _by_next_start(selection: TaskSelection, sample: Sample | None, at: Instant)
     return replace(selection, ranks=ranks), note
 
 
+def _found(view: View, selection: TaskSelection, sample: Sample | None) -> Sequence[KnownTask]:
+    """The tasks of a page, and one more if another page follows."""
+    if selection.ranks is None:
+        return view.page(selection, PAGE + 1)
+    if not selection.ranks:
+        return []
+    if sample is not None and not selection.containing and selection.which == "all":
+        counted = {each.text: tasks for each, tasks in sample.expressions}
+        found = view.page(replace(selection, ranks=_first_ranks(selection, counted)), PAGE + 1)
+        if len(found) > PAGE:
+            return found  # otherwise this is the last page, or tasks were withdrawn since they were counted
+    return view.page(selection, PAGE + 1)
+
+
+def _first_ranks(selection: TaskSelection, counted: Mapping[str, int]) -> dict[str, int]:
+    """The expressions whose tasks fill a page, so that only these are sorted; `counted` says how many each has."""
+    place, backwards = selection.after or selection.before, selection.after is None and selection.before is not None
+    first: dict[str, int] = {}
+    found, latest = 0, None
+    for text, rank in sorted((selection.ranks or {}).items(), key=lambda item: item[1], reverse=backwards):
+        if place is not None and (rank > place.value if backwards else rank < place.value):
+            continue
+        if found > PAGE and rank != latest:
+            break
+        first[text] = latest = rank
+        # Of the minute in which the page begins, all tasks may stand before it.
+        found += 0 if place is not None and rank == place.value else counted[text]
+    return first
+
+
 def _total(sample: Sample | None, state: str, query: str) -> int | None:
     """How many tasks the filter lets through, where the sample knows it."""
     if sample is None or query:
@@ -161,14 +193,14 @@ def _total(sample: Sample | None, state: str, query: str) -> int | None:
 
 
 def _words(state: str, query: str) -> dict[str, Any]:
-    """What is said if there is nothing to show."""
+    """The sentence for an empty list."""
     nothing = {
         "": "The store has no tasks.",
         "running": "Nothing runs.",
         "owed": "Nothing is owed.",
         "failing": "Nothing fails.",
         "retrying": "No task waits for a retry.",
-        "interrupted": "No run was cut short.",
+        "interrupted": "No task is interrupted now.",
         "never": "Every task has run.",
     }
-    return {"nothing": "No task matches." if query else nothing[state]}
+    return {"nothing": f"No task matches {shown_name(query)}." if query else nothing[state]}

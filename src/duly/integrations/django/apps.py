@@ -25,7 +25,7 @@ class DulyConfig(AppConfig):
 
 
 def _check(**_: Any) -> list[Error]:
-    """What `manage.py check` says about the setting."""
+    """The objections of `manage.py check` to the setting."""
     try:
         configuration()
     except ImproperlyConfigured as error:

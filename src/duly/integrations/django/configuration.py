@@ -8,15 +8,18 @@ from typing import Any, Final
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
-KEYS: Final = ("STORE", "TASKS", "STANDBY", "WEB")
+KEYS: Final = ("STORE", "SCHEMA", "TASKS", "STANDBY", "WEB")
 
 
 @dataclass(frozen=True, slots=True)
 class ProjectConfiguration:
-    """What a project says about its scheduler."""
+    """The setting of a project for its scheduler."""
 
     store: str
-    """The path of the store."""
+    """The path of the store, or its URL, which may hold a password."""
+
+    schema: str | None
+    """The schema of a store on PostgreSQL; None: the one that every command has by default."""
 
     module: str
     attribute: str
@@ -50,8 +53,9 @@ def configuration() -> ProjectConfiguration:
         raise ImproperlyConfigured(
             f'DULY["WEB"] must be the address of the dashboard, beginning with /, http:// or https://, got {web!r}'
         )
-    store = os.fspath(_required(given, "STORE", "the path of the store"))
-    return ProjectConfiguration(store, module, attribute, standby, web)
+    store = os.fspath(_required(given, "STORE", "the path or the URL of the store"))
+    schema = _required(given, "SCHEMA", "the name of a schema") if "SCHEMA" in given else None
+    return ProjectConfiguration(store, schema, module, attribute, standby, web)
 
 
 def _required(given: Mapping[Any, Any], key: str, what: str) -> Any:

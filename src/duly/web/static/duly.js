@@ -7,24 +7,33 @@
     try {
       const answer = await fetch(location.href);
       const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
-      for (const old of document.querySelectorAll("[data-live]")) {
-        const now = fresh.getElementById(old.id);
-        if (!now) { location.reload(); return; }
-        if (now.innerHTML === old.innerHTML || old.contains(document.activeElement)) continue;
-        const open = [...old.querySelectorAll("details")].map((each) => each.open);
-        const places = [...old.querySelectorAll(".scroll")].map((each) => each.scrollLeft);
-        old.innerHTML = now.innerHTML;
-        old.querySelectorAll("details").forEach((each, n) => { each.open = open[n] || false; });
-        old.querySelectorAll(".scroll").forEach((each, n) => { each.scrollLeft = places[n] || 0; });
+      const here = (element) => element?.id && document.getElementById(element.id);
+      for (const now of fresh.querySelectorAll("[data-live]")) {
+        const old = here(now);
+        if (!old) {
+          const before = here(now.previousElementSibling), after = here(now.nextElementSibling);
+          if (before) before.after(now.cloneNode(true));
+          else if (after) after.before(now.cloneNode(true));
+          else return location.reload();
+        } else if (now.innerHTML !== old.innerHTML && !old.contains(document.activeElement)) {
+          const open = [...old.querySelectorAll("details")].map((each) => each.open);
+          const places = [...old.querySelectorAll(".scroll")].map((each) => each.scrollLeft);
+          old.innerHTML = now.innerHTML;
+          old.querySelectorAll("details").forEach((each, n) => { each.open = open[n] || false; });
+          old.querySelectorAll(".scroll").forEach((each, n) => { each.scrollLeft = places[n] || 0; });
+        }
       }
+      for (const old of document.querySelectorAll("[data-live]")) if (!fresh.getElementById(old.id)) old.remove();
     } catch { /* the next change asks again */ }
   };
   if (window.EventSource && find("[data-live]")) {
     let timer;
     const stream = new EventSource(`${document.documentElement.dataset.base}live`);
-    stream.addEventListener("changed", () => {
-      clearTimeout(timer);
-      timer = setTimeout(refresh, document.hidden ? 15000 : 300);
+    const soon = () => { timer = 0; refresh(); };
+    // A timer that runs is left alone: a store that keeps changing would put the refresh off for ever.
+    stream.addEventListener("changed", () => { timer ||= setTimeout(soon, document.hidden ? 15000 : 300); });
+    document.addEventListener("visibilitychange", () => {
+      if (!document.hidden && timer) { clearTimeout(timer); soon(); }
     });
     addEventListener("pagehide", () => stream.close());
     addEventListener("pageshow", (event) => { if (event.persisted) location.reload(); });

@@ -39,11 +39,13 @@ class Command(BaseCommand):
         if command == "run":
             self.check()
         os.environ["DULY_STORE"] = configured.store  # where every command looks; --store takes its place
+        if configured.schema is not None:
+            os.environ["DULY_SCHEMA"] = configured.schema
         main(arguments_for(command, rest, configured))
 
 
 def arguments_for(command: str, rest: Sequence[str], configured: ProjectConfiguration) -> list[str]:
-    """What `duly` is called with."""
+    """The arguments of `duly`."""
     arguments = [command, *rest]
     if "--help" in rest or "-h" in rest:
         return arguments
