@@ -1,4 +1,4 @@
-"""Tasks for the command line: `duly plan examples/tasks.py --store /tmp/state.db`, then `duly run` with the same words.
+"""Tasks for the command line: `duly plan examples/tasks.py --store state.db`, then `duly run` with the same words.
 
 The commands look for `registrations`: a list of (name, cron, callback, retry delay), or a function, plain or async,
 that returns such a list. What callbacks log appears in the log of `duly run`.

@@ -17,6 +17,7 @@ from tests.programs import ROOT
 
 DOCKER = ROOT / "examples" / "docker"
 KUBERNETES = ROOT / "examples" / "kubernetes" / "duly.yaml"
+HOSTS = ROOT / "examples" / "kubernetes" / "duly-hosts.yaml"
 DOCKERFILE = (DOCKER / "Dockerfile").read_text()
 
 
@@ -38,8 +39,8 @@ def yaml(path: Path) -> Any:
     return library.safe_load(path.read_text())
 
 
-def containers() -> dict[str, Any]:
-    return {each["name"]: each for each in yaml(KUBERNETES)["spec"]["template"]["spec"]["containers"]}
+def containers(manifest: Path = KUBERNETES) -> dict[str, Any]:
+    return {each["name"]: each for each in yaml(manifest)["spec"]["template"]["spec"]["containers"]}
 
 
 def commands() -> Iterator[list[str]]:
@@ -47,13 +48,13 @@ def commands() -> Iterator[list[str]]:
     yield json.loads(instruction("CMD"))
     yield json.loads(instruction("HEALTHCHECK").partition("CMD ")[2])
     yield yaml(DOCKER / "compose.yml")["services"]["web"]["command"]
-    yield from (each["command"] for each in containers().values())
+    yield from (each["command"] for manifest in (KUBERNETES, HOSTS) for each in containers(manifest).values())
 
 
 def test_every_command_of_the_examples_exists_with_its_options() -> None:
     """`duly web` comes with the dashboard; whatever else is called is there."""
     found = list(commands())
-    assert len(found) == 5
+    assert len(found) == 6
     for program, name, *rest in found:
         assert program == "duly"
         assert name in {*COMMANDS, "web"}
@@ -123,6 +124,24 @@ def test_kubernetes_runs_one_scheduler_with_a_disk_of_its_own_and_time_to_stop()
     assert len(zones) == 1
 
 
+def test_hosts_in_kubernetes_share_a_database_and_need_no_disk() -> None:
+    """SPEC 9.1: any number of replicas; the URL, which has a password, comes from a secret."""
+    manifest = yaml(HOSTS)
+    spec, pod = manifest["spec"], manifest["spec"]["template"]["spec"]
+    assert (manifest["apiVersion"], manifest["kind"]) == ("apps/v1", "Deployment")
+    assert spec["replicas"] > 1
+    assert spec["selector"]["matchLabels"].items() <= spec["template"]["metadata"]["labels"].items()
+    assert pod["terminationGracePeriodSeconds"] >= 600
+    assert pod["securityContext"]["runAsNonRoot"]
+    assert "volumes" not in pod
+    (container,) = containers(HOSTS).values()
+    assert container["command"] == ["duly", "run", "tasks.py"]
+    (store,) = (each for each in container["env"] if each["name"] == "DULY_STORE")
+    assert "secretKeyRef" in store["valueFrom"]
+    assert not container["securityContext"]["allowPrivilegeEscalation"]
+    assert "livenessProbe" not in container
+
+
 def test_the_probe_asks_for_the_health_of_the_store_and_is_python() -> None:
     """The side container is ready while the store is healthy."""
     program, option, code = containers()["web"]["readinessProbe"]["exec"]["command"]
@@ -144,7 +163,7 @@ def test_the_image_is_built_and_runs_where_docker_does(tmp_path: Path) -> None:
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, tmp_path / "duly")
     shutil.copy(ROOT / "examples" / "tasks.py", tmp_path)
-    local = DOCKERFILE.replace('"duly[cli,web]"', '"/duly[cli]"').replace("RUN pip", "COPY duly /duly\nRUN pip")
+    local = DOCKERFILE.replace('"duly[cli,web]"', '"/duly[cli,web]"').replace("RUN pip", "COPY duly /duly\nRUN pip")
     (tmp_path / "Dockerfile").write_text(local)
     subprocess.run(["docker", "build", "-q", "-t", "duly-example", str(tmp_path)], check=True, capture_output=True)
     plan = subprocess.run(

@@ -116,7 +116,7 @@ class Child:
         return self._process.wait(timeout=PATIENCE_SECONDS)
 
     def complaints(self) -> str:
-        """What it wrote to standard error."""
+        """Its standard error."""
         assert self._process.stderr is not None
         return self._process.stderr.read().decode()
 
@@ -184,7 +184,7 @@ async def hold(store: str) -> None:
 
 
 def _wait_for_the_end() -> None:
-    """What a forked process does: live on, until the test ends it."""
+    """The life of a forked process: live on, until the test ends it."""
     for descriptor in (0, 1, 2):
         os.close(descriptor)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -34,7 +34,7 @@ def occurrences(cron: str, after: int, until: int) -> list[int]:
 
 @dataclass
 class Task:
-    """What the trace says about one task so far."""
+    """One task by the trace so far."""
 
     name: str
     cron: str
@@ -169,7 +169,7 @@ class Fold:
 
 @dataclass(frozen=True)
 class Found:
-    """What a store holds, read from outside."""
+    """The content of a store, read from outside."""
 
     trace: list[list[Any]]
     states: dict[str, dict[str, Any]]

@@ -1,4 +1,4 @@
-"""What the fuzzer calls: one function for each reader of bytes that others may have written, and what must hold of it.
+"""The targets of the fuzzer: one function for each reader of bytes that others wrote, and what must hold of it.
 
 Whatever comes in, the answer is a value or one typed error. A value has further duties: what it says can be written and
 read again, another implementation reads the same, and what cannot be in the calendar is not in the value.
@@ -24,7 +24,7 @@ from duly.errors import (
 from duly.formal import calendar
 from duly.formal.checking import check
 from duly.formal.reader import events
-from duly.formal.trace import encode
+from duly.formal.trace import encode, line_of
 
 MOMENT: Final = datetime(2024, 2, 28, 23, 59, tzinfo=UTC)
 ERROR_CHARACTERS_MAX: Final = 2000
@@ -191,7 +191,7 @@ def fuzz_trace(data: bytes) -> None:
     read = list(events(io.BytesIO(data)))
     assert len(read) == report.events
     for event in read:
-        assert json.loads(encode(event)) == [type(event).__name__, *event]
+        assert json.loads(encode(event)) == [*line_of(event)]
     # Read through a straw, it is the same trace.
     assert check(_Straw(data), unsealed=True) == report
 

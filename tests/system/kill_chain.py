@@ -239,7 +239,7 @@ class Chain:
 
 
 class Witness:
-    """What callbacks saw, in its real order: no overlap (S1) and no more at once than allowed, by their word alone."""
+    """By the word of callbacks alone, in real order: no overlap (S1), and no more at once than allowed."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -71,7 +71,7 @@ class Witness:
         os.write(self._file, (json.dumps([what, self._boot, self._now(), task, run]) + "\n").encode())
 
     def hear(self, event: Event) -> None:
-        """What the scheduler says is durable."""
+        """The facts that the scheduler calls durable."""
         if isinstance(event, TaskRunStarted):
             self.say("started", event.task_name, event.run_id)
         elif isinstance(event, TaskRunCompleted | TaskRunFailed):

@@ -1,4 +1,4 @@
-"""What a scheduler could leave behind in its process."""
+"""Leftovers of a scheduler in its process."""
 
 import contextlib
 import gc
@@ -16,7 +16,7 @@ def left_over() -> list[str]:
 
 
 def open_files() -> set[str]:
-    """What this process has open under its temporary folder, as far as the system tells."""
+    """The open files of this process under its temporary folder, as far as the system tells."""
     gc.collect()
     found = set()
     for descriptor in os.listdir("/dev/fd"):

@@ -30,7 +30,7 @@ NOON: Final = 1_748_865_600_000_000
 
 @dataclasses.dataclass(frozen=True)
 class Sample:
-    """What the process has in use after a number of runs."""
+    """The resources of the process after a number of runs."""
 
     runs: int
     resident_bytes: int

@@ -35,7 +35,7 @@ class Witness:
 
 
 def read(path: Path) -> list[Any]:
-    """What a witness says."""
+    """The word of a witness."""
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
@@ -86,7 +86,7 @@ async def crowd(store: str, witness: Witness) -> None:
 
 
 class StrangeError(BaseException):
-    """What no `except Exception` catches."""
+    """An error that no `except Exception` catches."""
 
 
 def _raises(error: BaseException, witness: Witness) -> Callable[[], Awaitable[None]]:

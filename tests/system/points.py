@@ -161,7 +161,7 @@ def _starts(store: Path) -> set[int]:
 
 
 def tried(points: Iterable[Point], attempt: Callable[[Point], Counter[str]]) -> Iterator[Counter[str]]:
-    """What came of each, two at a time: lives mostly wait."""
+    """The result of each, two at a time: lives mostly wait."""
 
     def one(point: Point) -> Counter[str]:
         try:

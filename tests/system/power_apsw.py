@@ -143,7 +143,7 @@ class Connection:
 
 
 def fault(error: apsw.Error) -> sqlite3.Error:
-    """What the standard library would have raised."""
+    """The error that the standard library would have raised."""
     code = getattr(error, "extendedresult", 0) or getattr(error, "result", 0)
     name = apsw.mapping_extended_result_codes.get(code) or apsw.mapping_result_codes.get(code & 0xFF, "SQLITE_ERROR")
     raised = sqlite3.OperationalError(str(error))

@@ -84,7 +84,7 @@ def _apply(content: bytearray, step: Write | Truncate) -> None:
 
 
 class Disk:
-    """What has been written so far, and what of it is durable."""
+    """The writes so far, and which of them are durable."""
 
     def __init__(self) -> None:
         self._names: dict[str, _Inode] = {}
@@ -151,7 +151,7 @@ def _piece_of(step: Write | Truncate, dice: random.Random, grain: int = 1) -> li
 
 
 class Cut(NamedTuple):
-    """What a power failure left, and what had been acknowledged by then."""
+    """The disk after a power failure, and what had been acknowledged by then."""
 
     position: int
     kind: str

@@ -34,7 +34,7 @@ MINUTES = 5
 
 
 def acknowledged(event: Event) -> Acknowledge | None:
-    """What an event promises, if anything."""
+    """The promise of an event, if it makes one."""
     if isinstance(event, TaskRunStarted):
         return Acknowledge("started", event.task_name, event.run_id)
     if isinstance(event, TaskRunCompleted):
@@ -114,7 +114,7 @@ def record_process(folder: Path, synchronous: str, seconds: float) -> list[Step]
 
 
 def _steps(log: Path, folder: Path, store: str, witness: str) -> Iterator[Step]:
-    """What strace saw, where it took effect: writes when they began, synchronisation when it was over."""
+    """The system calls by strace, where they took effect: writes when they began, synchronisation when it was over."""
     unfinished: dict[str, str] = {}
     for line in log.read_text().splitlines():
         match = _LINE.match(line)

@@ -1,4 +1,4 @@
-"""What a store is worth after a power failure: opened by duly itself, then held against what had been acknowledged."""
+"""The worth of a store after a power failure: opened by duly itself, then held against what had been acknowledged."""
 
 import asyncio
 import shutil

@@ -1,4 +1,4 @@
-"""What a test of faults counted, for the report: one JSON line a test in the file that DULY_RELIABILITY names."""
+"""The counts of a test of faults, for the report: one JSON line a test in the file that DULY_RELIABILITY names."""
 
 import json
 import os

@@ -27,7 +27,7 @@ LARGEST: Final = ("longest", "most", "largest", "resident", "corpus")
 
 @dataclass
 class Kind:
-    """What all tests of one kind counted together."""
+    """The counts of all tests of one kind together."""
 
     tests: set[str] = field(default_factory=set)
     counts: dict[str, float] = field(default_factory=dict)
@@ -84,7 +84,7 @@ def suites_of(junit: Path) -> tuple[dict[str, Suite], list[str]]:
 
 
 def missing(kinds: Iterable[str], suites: Iterable[str]) -> list[str]:
-    """What a whole run has, and this one has not."""
+    """The parts of a whole run that this one lacks."""
     tried = tuple(kinds)
     without = [name for name in KINDS if not any(kind.startswith(name) for kind in tried)]
     return [*sorted(set(SUITES) - set(suites)), *without]

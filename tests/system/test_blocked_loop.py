@@ -40,7 +40,7 @@ async def run_once(store: Path, callbacks: dict[str, Callable[[], Any]]) -> list
 
 
 def block(seconds: float = 2.5 * BLOCKED_SECONDS) -> None:
-    """What no coroutine should call."""
+    """A call that no coroutine should make."""
     time.sleep(seconds)
 
 
@@ -93,7 +93,7 @@ async def test_a_callback_that_takes_long_and_lets_others_run_is_not_reported(st
 
 
 async def test_an_application_that_blocks_the_event_loop_itself_is_not_held_against_a_task(store: Path) -> None:
-    """What is reported is the callback that is being executed."""
+    """The report names the callback that is being executed."""
 
     async def sleeps() -> None:
         await asyncio.sleep(1.5 * BLOCKED_SECONDS)

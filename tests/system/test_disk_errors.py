@@ -36,7 +36,7 @@ def test_an_error_at_every_single_operation_is_typed_or_reported_and_nothing_is_
     clean = BrokenDisk(None, persistent)
     expected = sorted(run(clean, monkeypatch).begun)
     refused = faults = 0
-    points = share(range(1 + part, clean.operations + 1, PARTS), 12)
+    points = share(range(1 + part, clean.operations + 1, PARTS), 6)
     for fails_at in points:
         disk = BrokenDisk(fails_at, persistent, full)
         life = run(disk, monkeypatch)

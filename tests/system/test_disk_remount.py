@@ -43,7 +43,7 @@ class Disk:
         subprocess.run([*inside, "mount", "-o", "remount,abort", str(self.place)], check=True)
 
     def copy(self, folder: Path) -> Path:
-        """What is on it, where it can be looked at."""
+        """The content of the disk, where it can be looked at."""
         folder.mkdir()
         subprocess.run(self.with_it("cp", "-r", f"{self.place}/.", str(folder)), check=True)
         return folder / "state.db"

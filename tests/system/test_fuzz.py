@@ -15,7 +15,7 @@ from tests.system.fuzz_targets import TARGETS
 from tests.system.record import record
 
 CORPUS = ROOT / "tests" / "system" / "corpus"
-CASES = {"cron": count(8_000, 1_500), "record": count(8_000, 1_500), "trace": count(6_000, 1_200)}
+CASES = {"cron": count(8_000, 500), "record": count(8_000, 500), "trace": count(6_000, 400)}
 """Of each target; the same ones every time, as the seed is."""
 
 

@@ -148,7 +148,7 @@ def test_a_store_in_the_hands_of_others_is_used_with_a_warning(tmp_path: Path, h
 def test_a_file_is_in_good_hands_if_its_owner_is_who_asks_or_root(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the warnings rest on, tested without the right to give files away."""
+    """The ground of the warnings, tested without the right to give files away."""
     file = tmp_path / "file"
     file.touch(0o600)
     assert reason_for_distrust(file) is None

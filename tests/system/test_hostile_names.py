@@ -40,12 +40,12 @@ NAMES = {
 }
 MEGABYTE = "ä" * 500_000 + "\n"
 FORBIDDEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u2028\u2029]")
-"""What may reach no terminal and no line of a log: controls, escapes, changes of direction, hidden line ends."""
+"""Characters that reach neither terminal nor log: controls, escapes, changes of direction, hidden line ends."""
 
 
 @pytest.fixture
 def lines() -> Iterator[list[str]]:
-    """What duly logs, as a plain formatter writes it."""
+    """duly's log, as a plain formatter writes it."""
     heard: list[str] = []
 
     class Ear(logging.Handler):

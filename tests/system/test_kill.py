@@ -47,7 +47,7 @@ def lives_of(starter: Starter, folder: Path, seeds: range, cycles: int, *, until
 
 
 def verify(store: Path) -> None:
-    """What an operator would do: ask the command line."""
+    """An operator's way: ask the command line."""
     command = [sys.executable, "-m", "duly", "verify", "--no-bounds", "--json", str(store)]
     asked = subprocess.run(command, env=environment(), capture_output=True, timeout=60, check=False)
     assert asked.returncode == 0, (asked.stdout + asked.stderr).decode()

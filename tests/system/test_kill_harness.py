@@ -58,7 +58,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 
 def test_a_sound_store_is_found_sound(tmp_path: Path, sound: bytes) -> None:
-    """What the next tests damage is whole before."""
+    """The files that the next tests damage are whole before."""
     store = tmp_path / "state.db"
     store.write_bytes(sound)
     fold = compare(look_into(store))

@@ -31,7 +31,7 @@ def _lived(folder: Path, runs: int, samples: int, seconds: float = 0) -> list[Sa
 
 
 def _does_not_grow(samples: list[Sample]) -> None:
-    """What the second half of a life has in use, against its first half; the very beginning is warming up."""
+    """The resources in use in the second half of a life, against its first half; the very beginning is warming up."""
     half = len(samples) // 2
     early, late = samples[1:half], samples[half:]
     for name, slack in (("threads", 0), ("descriptors", 2), ("objects", 5_000)):

@@ -27,7 +27,7 @@ KINDS = {
 }
 BEGINNINGS = {"first start-up": False, "after a crash": True}
 POINTS_MIN = 4
-"""What a soak tries, however short it is."""
+"""The trials of a soak, however short it is."""
 
 
 def _those_that_can(harm: str, found: list[Point]) -> list[Point]:

@@ -17,7 +17,7 @@ JUNIT = """<testsuites><testsuite>
 
 
 def test_counts_are_added_up_by_kind_and_the_largest_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What `record` wrote in several tests and processes becomes one line of the table."""
+    """The records of several tests and processes become one line of the table."""
     file = tmp_path / "counts"
     monkeypatch.setenv("DULY_RELIABILITY", str(file))
     record("time, SIGSTOP", processes=3, longest_clock_hours=6)
@@ -47,14 +47,14 @@ def test_a_failed_test_is_on_the_page(tmp_path: Path) -> None:
 
 
 def test_a_run_of_a_part_is_no_report() -> None:
-    """What was not run would look as if nothing had been found."""
+    """A test that was not run would look as if nothing had been found."""
     assert missing(KINDS, SUITES) == []
     assert missing([f"{name}, in detail" for name in KINDS], SUITES) == []
     assert missing(KINDS[1:], SUITES[1:]) == [SUITES[0], KINDS[0]]
 
 
 def test_only_the_generated_part_is_replaced() -> None:
-    """What people wrote around it stays."""
+    """Text that people wrote around it stays."""
     page = f"# Title\n\n{BEGIN}\n\nold\n{END}\n\nafter\n"
     once = into_page(page, "new\n")
     assert once == f"# Title\n\n{BEGIN}\n\nnew\n\n{END}\n\nafter\n"

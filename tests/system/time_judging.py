@@ -1,4 +1,4 @@
-"""What a process on a fast clock did, compared with an independent calendar, its trace, and its witness file."""
+"""A process on a fast clock, compared with an independent calendar, its trace, and its witness file."""
 
 import io
 import sqlite3

@@ -235,7 +235,7 @@ class Process:
         self._process.stdin.flush()
 
     def now(self) -> int:
-        """What its wall clock shows, even while it is frozen; without steps that its callbacks made."""
+        """The time on its wall clock, even while it is frozen; without steps that its callbacks made."""
         passed = (time.monotonic() - self._origin) * self.setup.factor
         return self.setup.begins + int((passed + self._stepped) * 1_000_000)
 
@@ -268,7 +268,7 @@ class Process:
             return first, self.now()
 
     def testimony(self) -> list[Any]:
-        """What its witness file says so far."""
+        """Its witness file so far."""
         with contextlib.suppress(FileNotFoundError):
             text = Path(self.setup.witness).read_bytes()
             return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith(b"\n")]
