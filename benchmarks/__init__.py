@@ -6,6 +6,6 @@ workload, witness, clocks   the tasks, the callback that notices, and a clock th
 ours/                   what is measured of duly
 peers/                  the same of others, each set up as its documentation says
 layouts                 states as rows beside states as spans, without a scheduler
-targets                 what was promised, row by row, and whether it is met
+judging, targets        what was promised, row by row, and whether it is met
 machine, report, plots  the facts, the tables, the curves
 """

@@ -9,7 +9,7 @@ import shlex
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import date, datetime
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,10 @@ from benchmarks import machine, plots, report
 from benchmarks.child import SCRATCH
 from benchmarks.children import Outcomes, interpreter_for, run_all
 from benchmarks.figures import Figures
+from benchmarks.judging import FEWEST_ROUNDS, Verdict
 from benchmarks.plan import FULL, OTHER_PYTHONS, QUICK, TINY, Measurement, Size, groups, measurements
-from benchmarks.targets import FEWEST_ROUNDS, Verdict, verdicts
+from benchmarks.source import source
+from benchmarks.targets import verdicts
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -50,7 +52,10 @@ def _run(options: argparse.Namespace, console: Console) -> int:
     options.results.mkdir(parents=True, exist_ok=True)  # before an hour of work, not after it
     SCRATCH.mkdir(exist_ok=True)
     rounds = options.rounds or size.rounds
-    about, outcomes = _merged(options, _about(options, size, rounds), {each.key for each in everything})
+    planned_keys = {each.key for each in everything}
+    about, outcomes = report.merged(
+        options.results / "results.json", _about(options, size, rounds), planned_keys, options.only
+    )
     sections = _keys_by_section(everything)
 
     def write(*, complete: bool) -> list[Verdict]:
@@ -93,10 +98,11 @@ def _size(options: argparse.Namespace) -> Size:
 
 
 def _about(options: argparse.Namespace, size: Size, rounds: int) -> dict[str, Any]:
-    """What stands above the tables of a run that begins now."""
+    """The head of the tables of a run that begins now."""
     others = {version: found for version in OTHER_PYTHONS if (found := interpreter_for(version, ""))}
     return {
         "date": date.today().isoformat(),
+        **source()._asdict(),
         "command": _command(options),
         "size": size.name,
         "rounds": rounds,
@@ -105,37 +111,6 @@ def _about(options: argparse.Namespace, size: Size, rounds: int) -> dict[str, An
         "machine": machine.facts(SCRATCH, {version: machine.version_of(path) for version, path in others.items()}),
         "complete": False,
     }
-
-
-def _merged(options: argparse.Namespace, about: dict[str, Any], planned: set[str]) -> tuple[dict[str, Any], Outcomes]:
-    """What the folder has, to be replaced measurement by measurement; and what is said about the whole."""
-    path = options.results / "results.json"
-    if not path.exists():
-        return about, Outcomes()
-    before, outcomes = report.read(path)
-    same_size = before["size"] == about["size"]
-    same_machine = all(before["machine"].get(fact) == about["machine"][fact] for fact in ("processor", "memory"))
-    same_program = outcomes.samples.keys() <= outcomes.ran.keys()  # earlier ones did not say when they measured
-    reasons = {
-        "by an earlier version of this program": same_program,
-        f"as {before['size']}": same_size,
-        f"on another machine ({before['machine']['processor']})": same_machine,
-    }
-    for reason, fits in reasons.items():
-        if fits:
-            continue
-        if options.only and options.results == report.RESULTS:
-            raise OSError(
-                f"the results in {options.results} were measured {reason}, so one section cannot be measured again: "
-                "measure everything, or name another folder with --results"
-            )
-        return about, Outcomes()
-    for key in {*outcomes.samples, *outcomes.absent, *outcomes.broken, *outcomes.ran} - planned:
-        outcomes.forget(key)  # of an earlier version of this program
-    if not options.only:
-        return about, outcomes
-    now = datetime.now().strftime("%Y-%m-%d %H:%M")
-    return {**before, "repeated": {**before.get("repeated", {}), **dict.fromkeys(options.only, now)}}, outcomes
 
 
 def _keys_by_section(planned: list[Measurement]) -> dict[str, list[str]]:

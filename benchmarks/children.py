@@ -13,9 +13,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
 from pathlib import Path
+from typing import Protocol
 
 from benchmarks.child import scratch_folder
-from benchmarks.plan import Measurement, Size
+from benchmarks.plan import Measurement
+from benchmarks.source import source
 
 ROOT = Path(__file__).parent.parent
 BENCH = ROOT / ".venv-bench"
@@ -24,12 +26,33 @@ BENCH = ROOT / ".venv-bench"
 Sample = dict[str, float]
 
 
+class Limits(Protocol):
+    """How long a run may take."""
+
+    @property
+    def patience_s(self) -> float:
+        """With one child."""
+        ...
+
+    @property
+    def budget_s(self) -> float:
+        """With all of them: no further round begins that would not end within this, and no child after it."""
+        ...
+
+
 @dataclass
 class Ran:
     """When a measurement ran: the begin of its first child, and the seconds of all its children together."""
 
     at: str  # local time, to the minute
     seconds: float = 0.0
+    commit: str = ""  # of the code that was measured, with its digest; empty in earlier results
+    source: str = ""
+
+    @classmethod
+    def beginning(cls) -> "Ran":
+        """A measurement that begins now, with the code as it is now."""
+        return cls(datetime.now().strftime("%Y-%m-%d %H:%M"), 0.0, *source())
 
 
 @dataclass
@@ -51,7 +74,7 @@ class Outcomes:
 
 def run_all(
     planned: Sequence[Measurement],
-    size: Size,
+    size: Limits,
     rounds: int,
     tell: Callable[[int, int, Measurement], None],
     outcomes: Outcomes | None = None,
@@ -89,12 +112,14 @@ def run_all(
     return outcomes
 
 
-def run_one(measurement: Measurement, size: Size, outcomes: Outcomes, number: int) -> None:
+def run_one(measurement: Measurement, size: Limits, outcomes: Outcomes, number: int) -> None:
     """One child, from its start to its last line; whatever goes wrong with it is noted, and the others go on."""
     key = measurement.key
     if key in outcomes.absent:
         return
-    ran = outcomes.ran.setdefault(key, Ran(datetime.now().strftime("%Y-%m-%d %H:%M")))
+    if key not in outcomes.ran:
+        outcomes.ran[key] = Ran.beginning()
+    ran = outcomes.ran[key]
     begun = time.monotonic()
     try:
         _run_child(measurement, size, outcomes, number)
@@ -107,7 +132,7 @@ def _note_broken(outcomes: Outcomes, key: str, number: int, what: str) -> None:
     outcomes.broken.setdefault(key, []).append(f"round {number + 1}: {what}")
 
 
-def _run_child(measurement: Measurement, size: Size, outcomes: Outcomes, number: int) -> None:
+def _run_child(measurement: Measurement, size: Limits, outcomes: Outcomes, number: int) -> None:
     key = measurement.key
     interpreter = interpreter_for(measurement.python, measurement.needs)
     if interpreter is None:
@@ -129,7 +154,7 @@ def _run_child(measurement: Measurement, size: Size, outcomes: Outcomes, number:
 
 
 def _call(command: list[str], patience_s: float) -> Sample | str | None:
-    """What the child measured, None if there is nothing to measure, or a text that says what went wrong."""
+    """The measurement of the child, None if there is nothing to measure, or a text that says what went wrong."""
     with subprocess.Popen(
         command,
         cwd=ROOT,

@@ -13,7 +13,7 @@ SYNCS = 50
 
 
 def facts(scratch: Path, versions: dict[str, str]) -> dict[str, str]:
-    """What stands above the tables; `versions` are the other interpreters that were measured."""
+    """The head of the tables; `versions` are the other interpreters that were measured."""
     load = os.getloadavg()[0]
     cores = os.cpu_count() or 1
     return {

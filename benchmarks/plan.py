@@ -1,4 +1,4 @@
-"""What is measured: each measurement once a round, ours and the peers' in turn."""
+"""The plan of measurements: each once a round, ours and the peers' in turn."""
 
 import sys
 from collections.abc import Iterator
@@ -40,6 +40,9 @@ class Size:
     layout_tasks: int
     cron_repeats: int
     events: int  # of the trace that the checker reads
+    shown: tuple[int, ...]  # tasks of the stores that the dashboard shows
+    shown_runs: int  # run records of each of them
+    beside: int  # tasks that are due in each minute beside a busy dashboard
     patience_s: float  # with one child
     peer_patience_s: float  # with the last start of a peer; what it had not started by then is said
     budget_s: float = float("inf")  # no further round begins that would not end within this, and no child after it
@@ -77,6 +80,9 @@ FULL = Size(
     layout_tasks=100_000,
     cron_repeats=10,
     events=2_000_000,
+    shown=(100_000, 1_000_000),
+    shown_runs=100_000,
+    beside=20_000,
     patience_s=600,
     peer_patience_s=90,
 )
@@ -107,6 +113,9 @@ QUICK = Size(
     layout_tasks=10_000,
     cron_repeats=3,
     events=100_000,
+    shown=(1_000, 10_000),
+    shown_runs=10_000,
+    beside=1_000,
     patience_s=60,
     peer_patience_s=6,
     budget_s=105,
@@ -138,9 +147,15 @@ TINY = Size(
     layout_tasks=100,
     cron_repeats=1,
     events=5_000,
+    shown=(100,),
+    shown_runs=100,
+    beside=20,
     patience_s=60,
     peer_patience_s=6,
 )
+
+
+SIZES = {size.name: size for size in (FULL, QUICK, TINY)}
 
 
 @dataclass(frozen=True)
@@ -153,7 +168,7 @@ class Measurement:
     arguments: dict[str, Any] = field(default_factory=dict)
     python: str = ""  # another interpreter than the one that runs this: a version, or an environment
     needs: str = ""  # a package that the interpreter must have
-    once: bool = False  # in the first round only: a count that does not vary, a point of a curve, or real minutes
+    once: bool = False  # in the first round only: bytes that do not vary, a point of a curve, or real minutes
     real_seconds: float = 0.0  # that it waits for, beyond the patience with a child
 
 
@@ -168,12 +183,13 @@ def measurements(size: Size) -> list[Measurement]:
         *_hard_cases(size),
         *_threads(size),
         *_layouts(size),
+        *_dashboard(size),
         *_real_minutes(size),
     ]
 
 
 def groups(size: Size) -> list[str]:
-    """What --only may name."""
+    """The names that --only takes."""
     return sorted({measurement.group for measurement in measurements(size)})
 
 
@@ -265,10 +281,11 @@ def _costs(size: Size) -> Iterator[Measurement]:
     uncollected = {"tasks": size.overhead // 2, "collector": False}
     yield Measurement("overhead uncollected", "overhead", "ours.overhead", uncollected)
     yield Measurement("import", "import", "ours.imports", {"processes": size.imports})
-    yield Measurement("memory", "memory", "ours.memory", {"tasks": size.large}, once=True)
+    yield Measurement("memory", "memory", "ours.memory", {"tasks": size.large})
     growth = {"tasks": size.growth_tasks, "runs": size.growth_runs}
     if not size.is_full:
         growth["warm_up_runs"] = 2 * size.growth_tasks
+    # What Python holds does not depend on the machine's load, and a million runs under tracemalloc take five minutes.
     yield Measurement("growth", "memory", "ours.memory", growth, once=True)
     yield Measurement("canary", "canary", "ours.canary", {"tasks": size.large})
     yield Measurement("canary frozen", "canary", "ours.canary", {"tasks": size.large, "freeze": True})
@@ -305,6 +322,16 @@ def _threads(size: Size) -> Iterator[Measurement]:
 
 def _layouts(size: Size) -> Iterator[Measurement]:
     yield Measurement("layouts", "layouts", "layouts", {"tasks": size.layout_tasks})
+
+
+def _dashboard(size: Size) -> Iterator[Measurement]:
+    for tasks in size.shown:
+        arguments = {"tasks": tasks, "history": size.shown_runs}
+        yield Measurement(f"web {tasks}", "web", "ours.web", arguments, needs="starlette")
+    shared = {"tasks": size.shown[0], "history": size.shown_runs}
+    yield Measurement("web shared", "web", "ours.web_shared", shared, needs="psycopg")
+    beside = {"tasks": size.beside, "minutes": min(size.minutes, 5)}
+    yield Measurement("web beside", "web", "ours.web_beside", beside, needs="starlette")
 
 
 def _real_minutes(size: Size) -> Iterator[Measurement]:

@@ -1,4 +1,4 @@
-"""What the commands that read a large store cost: `python -m benchmarks.read_side`.
+"""The cost of the commands that read a large store: `python -m benchmarks.read_side`.
 
 Makes stores with very many tasks and runs, calls each command as a process of its own, and holds its processor time,
 beyond that of `duly --version`, and its peak memory against a budget. Exits with 1 if a budget is exceeded.
@@ -55,7 +55,7 @@ class Command:
 
 @dataclass(frozen=True)
 class Cost:
-    """What a process took."""
+    """The time and memory of a process."""
 
     cpu_s: float
     memory_mb: float

@@ -2,15 +2,20 @@
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
+from datetime import datetime
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from benchmarks import published
 from benchmarks.children import ROOT, Outcomes, Ran
 from benchmarks.figures import Figures, number
-from benchmarks.targets import Verdict
+from benchmarks.judging import Verdict
+from benchmarks.plan import SIZES
+from benchmarks.source import Source
+from benchmarks.targets import INDEXES, verdicts
 
 RESULTS = Path(__file__).parent / "results"
 PAGES = (ROOT / "README.md", ROOT / "docs" / "performance.md")
@@ -27,9 +32,11 @@ def header(about: dict[str, Any]) -> str:
     if about.get("repeated"):
         sections = ", ".join(f"{section} ({when})" for section, when in sorted(about["repeated"].items()))
         judged += f" Measured again since then: {sections}."
+    code = str(Source(about.get("commit", ""), about.get("source", "")))
+    how = f"`{about['command']}`{f' ({code})' if code else ''}, {rounds} in {number(about['seconds'] / 60)} minutes"
     return (
-        f"Measured on {about['date']} with `{about['command']}`, {rounds} in {number(about['seconds'] / 60)} minutes; "
-        f"medians, with the range over the rounds in brackets.{judged}\n\n{machine}.\n"
+        f"Measured on {about['date']} with {how}; medians, with the range over the rounds in brackets.{judged}"
+        f"\n\n{machine}.\n"
     )
 
 
@@ -49,7 +56,10 @@ def verdict_table(rows: Iterable[Verdict], *, when: bool = False) -> str:
 
 def shortfalls(rows: Iterable[Verdict]) -> str:
     """The targets that were missed, each with its reason where that is known."""
+    rows = list(rows)
     missed = [row for row in rows if row.met is False]
+    if all(row.met is None for row in rows):
+        return "No target was judged in this run.\n"
     if not missed:
         return "Every target was met in this run.\n"
     lines = []
@@ -64,7 +74,8 @@ def figure_tables(figures: Figures, outcomes: Outcomes) -> str:
     lines: list[str] = []
     for key, samples in outcomes.samples.items():
         ran = outcomes.ran.get(key)
-        when = f", measured at {ran.at}, {number(ran.seconds)} s in all" if ran else ""
+        code = str(Source(ran.commit, ran.source)) if ran else ""
+        when = f", measured at {ran.at}{f' ({code})' if code else ''}, {number(ran.seconds)} s in all" if ran else ""
         lines += ["", f"**{key}**{when}", "", "| | |", "|---|---|"]
         for name in samples[0]:
             figure = figures.of(key, name)
@@ -108,9 +119,9 @@ def write(
         "absent": outcomes.absent,
         "broken": outcomes.broken,
     }
-    _replace(folder / "results.json", json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+    replace_file(folder / "results.json", json.dumps(document, indent=1, ensure_ascii=False) + "\n")
     images = "\n".join(f"![{plot.stem}]({plot.name})" for plot in plots)
-    _replace(
+    replace_file(
         folder / "results.md",
         f"# Benchmark results\n\n{header(about)}\n{verdict_table(rows, when=True)}\n{images}\n\n"
         f"## Targets that were missed\n\n{shortfalls(rows).replace('](decisions/', '](../../docs/decisions/')}\n"
@@ -120,11 +131,11 @@ def write(
 
 
 def _shown(row: Verdict) -> dict[str, Any]:
-    """What a table shows of a row; its figure follows from the samples."""
+    """A row as a table shows it; its figure follows from the samples."""
     return {name: value for name, value in asdict(row).items() if name not in ("figure", "more_is_better")}
 
 
-def _replace(path: Path, text: str) -> None:
+def replace_file(path: Path, text: str) -> None:
     """An interruption leaves the file as it was before or as it is afterwards."""
     scratch = path.with_name(f"{path.name}.new")
     scratch.write_text(text, encoding="utf-8")
@@ -132,7 +143,7 @@ def _replace(path: Path, text: str) -> None:
 
 
 def read(path: Path) -> tuple[dict[str, Any], Outcomes]:
-    """What a results.json says about its run, and its samples."""
+    """The head of a results.json, and its samples."""
     document = json.loads(path.read_text(encoding="utf-8"))
     broken = document["broken"]
     return document["about"], Outcomes(
@@ -143,8 +154,42 @@ def read(path: Path) -> tuple[dict[str, Any], Outcomes]:
     )
 
 
+def merged(
+    path: Path, about: dict[str, Any], planned: set[str], only: Sequence[str] | None
+) -> tuple[dict[str, Any], Outcomes]:
+    """The content of a file, to be replaced measurement by measurement; and the statement about the whole."""
+    if not path.exists():
+        return about, Outcomes()
+    before, outcomes = read(path)
+    same_size = before["size"] == about["size"]
+    same_machine = all(before["machine"].get(fact) == about["machine"][fact] for fact in ("processor", "memory"))
+    same_program = outcomes.samples.keys() <= outcomes.ran.keys()  # earlier ones did not say when they measured
+    reasons = {
+        "by an earlier version of this program": same_program,
+        f"as {before['size']}": same_size,
+        f"on another machine ({before['machine']['processor']})": same_machine,
+    }
+    for reason, fits in reasons.items():
+        if fits:
+            continue
+        if only and path.parent == RESULTS:
+            raise OSError(
+                f"the results in {path.parent} were measured {reason}, so one section cannot be measured again: "
+                "measure everything, or name another folder with --results"
+            )
+        return about, Outcomes()
+    for key in {*outcomes.samples, *outcomes.absent, *outcomes.broken, *outcomes.ran} - planned:
+        outcomes.forget(key)  # of an earlier version of this program
+    if not only:
+        return about, outcomes
+    now = datetime.now().strftime("%Y-%m-%d %H:%M")
+    if code := str(Source(about.get("commit", ""), about.get("source", ""))):
+        now += f", {code}"
+    return {**before, "repeated": {**before.get("repeated", {}), **dict.fromkeys(only, now)}}, outcomes
+
+
 def quotations(folder: Path) -> dict[str, str]:
-    """What pages quote of the last run, by the name in their comments."""
+    """The parts of the last run that pages quote, by the name in their comments."""
     document = json.loads((folder / "results.json").read_text(encoding="utf-8"))
     rows = [Verdict(**row) for row in document["verdicts"]]
     about = header(document["about"])
@@ -152,12 +197,18 @@ def quotations(folder: Path) -> dict[str, str]:
         "table": f"{about}\n{verdict_table(rows, when=any(row.when for row in rows))}",
         "summary": f"{verdict_table(row for row in rows if row.headline)}\n{about}",
         "shortfalls": shortfalls(rows),
+        "worse": published.worse(folder),
+        "indexes": next((row.measured for row in rows if row.what.startswith(INDEXES)), "not measured in this run"),
     }
 
 
 def quoted(text: str, quotations: dict[str, str]) -> str:
-    """A page with its quotations brought up to date: `<!-- benchmarks:table -->` … `<!-- end -->`."""
+    """A page with its quotations brought up to date: `<!-- benchmarks:table -->` … `<!-- end -->`.
+
+    A quotation between two comments in one line is a part of its sentence.
+    """
     for name, quotation in quotations.items():
+        text = re.sub(rf"(<!-- benchmarks:{name} -->)[^\n]*?(<!-- end -->)", rf"\g<1>{quotation}\g<2>", text)
         text = re.sub(
             rf"(<!-- benchmarks:{name} -->\n).*?(<!-- end -->)",
             lambda match, quotation=quotation: f"{match[1]}\n{quotation}\n{match[2]}",  # type: ignore[misc]
@@ -168,8 +219,10 @@ def quoted(text: str, quotations: dict[str, str]) -> str:
 
 
 def publish(folder: Path) -> list[Path]:
-    """Bring the pages up to date; returns the pages that changed."""
+    """Bring the pages up to date, and keep the rows for comparisons; returns the pages that changed."""
     changed = []
+    about, outcomes = read(folder / "results.json")
+    published.keep(folder, about, verdicts(Figures(outcomes), SIZES[about["size"]]))
     texts = quotations(folder)
     for page in PAGES:
         before = page.read_text(encoding="utf-8")

@@ -13,8 +13,9 @@ from typing import NamedTuple
 
 from benchmarks import report
 from benchmarks.figures import Figures
+from benchmarks.judging import Verdict, is_worse
 from benchmarks.plan import FULL, Size
-from benchmarks.targets import Verdict, verdicts
+from benchmarks.targets import verdicts
 
 
 class Change(NamedTuple):
@@ -28,9 +29,7 @@ class Change(NamedTuple):
         """Whether the median is beyond every earlier round."""
         assert self.before.figure is not None
         assert self.now.figure is not None
-        if self.now.more_is_better:
-            return self.now.figure.median < self.before.figure.low
-        return self.now.figure.median > self.before.figure.high
+        return is_worse(self.now.figure, self.before.figure, more_is_better=self.now.more_is_better)
 
 
 def changes(before: Path, now: Path, size: Size = FULL) -> Iterator[Change]:

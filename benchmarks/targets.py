@@ -1,95 +1,20 @@
 """The targets, row by row, beside what was measured."""
 
-from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 
-from benchmarks.figures import Figure, Figures
+from benchmarks.figures import Figure, Figures, number
 from benchmarks.import_cost import RATIO_MAX
+from benchmarks.judging import Judge, Verdict
+from benchmarks.pages import PAGES
 from benchmarks.plan import OTHER_PYTHONS, THIS_PYTHON, THREADS, Size, compared_with, measurements
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """One row: what, its target, the measured figure, and whether that meets it (None: cannot be said)."""
-
-    section: str
-    what: str
-    target: str
-    measured: str
-    met: bool | None
-    headline: bool = False  # one of the four rows that the README shows
-    when: str = ""  # local time at which it was measured
-    why: str = ""  # why the target is missed, where it is and the reason is known
-    figure: Figure | None = None
-    more_is_better: bool = False
-
-    @property
-    def mark(self) -> str:
-        """As a table shows it."""
-        return "–" if self.met is None else "yes" if self.met else "**no**"
-
-
-FEWEST_ROUNDS = 3
-"""A median of two is an average."""
-
-
-class _Judge:
-    """Compares figures with bounds."""
+class _Judge(Judge):
+    """Knows the size of the run."""
 
     def __init__(self, figures: Figures, size: Size) -> None:
-        self.figures = figures
+        super().__init__(figures, measurements(size), full=size.is_full)
         self.size = size
-        planned = measurements(size)
-        self._once = {measurement.key for measurement in planned if measurement.once}
-        self._a_round = Counter(measurement.key for measurement in planned)
-
-    def at_most(self, section: str, what: str, bound: float, unit: str, figure: Figure | None, *keys: str,
-                headline: bool = False, why: str = "") -> Verdict:  # fmt: skip
-        """The median must not exceed the bound."""
-        blank = "" if unit in ("", "×") else " "
-        target = f"≤ {bound:,g}{blank}{unit}"
-        met = figure.median <= bound if figure is not None and self._is_judged(keys) else None
-        row = self._verdict(section, what, target, self._text(figure, unit, keys), met, keys, headline, why)
-        return replace(row, figure=figure)
-
-    def at_least(self, section: str, what: str, bound: float, figure: Figure | None, *keys: str,
-                 headline: bool = False, lower_bound: bool = False, unit: str = "×",
-                 why: str = "") -> Verdict:  # fmt: skip
-        """The median must reach the bound; it is a ratio, unless a unit says otherwise."""
-        met = figure.median >= bound if figure is not None and self._is_judged(keys) else None
-        text = self._text(figure, unit, keys)
-        text = f"> {text}" if lower_bound and figure is not None else text
-        target = f"≥ {bound:,g}×" if unit == "×" else f"≥ {bound:,} {unit}"  # six digits, and none of them as a power
-        row = self._verdict(section, what, target, text, met, keys, headline, why)
-        return replace(row, figure=figure, more_is_better=True)
-
-    def stated(self, section: str, what: str, figure: Figure | None, unit: str, *keys: str,
-               more_is_better: bool = False) -> Verdict:  # fmt: skip
-        """No bound: the figure is shown only."""
-        row = self._verdict(section, what, "stated", self._text(figure, unit, keys), None, keys)
-        return replace(row, figure=figure, more_is_better=more_is_better)
-
-    def _verdict(self, section: str, what: str, target: str, measured: str, met: bool | None, keys: tuple[str, ...],
-                 headline: bool = False, why: str = "") -> Verdict:  # fmt: skip
-        when = self.figures.when(*keys)
-        return Verdict(section, what, target, measured, met, headline, when, why if met is False else "")
-
-    def _is_judged(self, keys: tuple[str, ...]) -> bool:
-        """Whether there are as many tasks as the targets speak of, and rounds enough for a median."""
-        return self.size.is_full and all(key in self._once or self._rounds(key) >= FEWEST_ROUNDS for key in keys)
-
-    def _rounds(self, key: str) -> int:
-        """The rounds from which every sample is there: some measurements are repeated within a round."""
-        return self.figures.samples(key) // max(1, self._a_round[key])
-
-    def _text(self, figure: Figure | None, unit: str, keys: tuple[str, ...]) -> str:
-        if figure is None:
-            return self.figures.reason(*keys)
-        text = figure.text(unit)
-        if self.size.is_full and not self._is_judged(keys):
-            text += f", {min(map(self._rounds, keys))} of {FEWEST_ROUNDS} rounds"
-        return text
 
 
 def verdicts(figures: Figures, size: Size) -> list[Verdict]:
@@ -109,6 +34,7 @@ def verdicts(figures: Figures, size: Size) -> list[Verdict]:
         *_hard_cases(judge),
         *_threads(judge),
         *_layouts(judge),
+        *_dashboard(judge),
     ]
 
 
@@ -155,7 +81,10 @@ def _against_peers(judge: _Judge) -> Iterator[Verdict]:
         started = figures.of(peer, "started")
         cut = started is not None and started.low < tasks
         what = name if tasks == usual else f"{name}; {tasks:,} tasks each"
-        yield judge.at_least(section, what, bound, ratio, peer, ours, headline=name == DURABLE[0][0], lower_bound=cut)
+        why = _why_not_faster(figures, peer, ours, bound)
+        yield judge.at_least(
+            section, what, bound, ratio, peer, ours, headline=name == DURABLE[0][0], lower_bound=cut, why=why
+        )
     for name, bound, figure, note in NOTHING_ON_DISK:
         tasks = compared_with(name, size)
         peer, ours = f"{name} {tasks}", f"duly {tasks}"
@@ -164,7 +93,8 @@ def _against_peers(judge: _Judge) -> Iterator[Verdict]:
         if started is not None and started.low < tasks:
             note += f", from the first {started.low:,.0f} of {tasks:,}"
         what = f"{name}, nothing on disk{note}" + ("" if tasks == usual else f"; {tasks:,} tasks each")
-        yield judge.at_least(section, what, bound, ratio, peer, ours)
+        why = _why_not_faster(figures, peer, ours, bound) if figure == "last_start_s" else ""
+        yield judge.at_least(section, what, bound, ratio, peer, ours, why=why)
     for version in (THIS_PYTHON, *OTHER_PYTHONS):
         peer, ours = f"schedule on {version}", f"duly beside schedule on {version}"
         ratio = figures.ratio(peer, "last_start_s", ours, "last_start_s")
@@ -172,6 +102,20 @@ def _against_peers(judge: _Judge) -> Iterator[Verdict]:
         what = f"schedule, nothing on disk, Python {version}"
         first = version == THIS_PYTHON
         yield judge.at_least(section, what, least, ratio, peer, ours, headline=first, why=WHY_SCHEDULE)
+
+
+def _why_not_faster(figures: Figures, peer: str, ours: str, bound: float) -> str:
+    """How far duly is from a ratio to a peer, and how much of its time is processor time."""
+    theirs, last = figures.of(peer, "last_start_s"), figures.of(ours, "last_start_s")
+    used = figures.of(ours, "cpu_until_last_start_s")
+    if theirs is None or last is None or used is None:
+        return ""
+    return (
+        f"duly's last start comes after {number(1000 * last.median)} ms and would have to come after "
+        f"{number(1000 * theirs.median / bound)} ms; until then it uses {number(1000 * used.median)} ms of processor "
+        "time, on two threads that share one interpreter, so it hardly waits for anything, and which part of the work "
+        "could be left out is not known"
+    )
 
 
 def _large_ticks(judge: _Judge) -> Iterator[Verdict]:
@@ -212,6 +156,7 @@ WHY_WARM = (
     "every stored record is read, checked and compared with its registration, a million tasks are made, and the "
     "garbage collector passes over them"
 )
+INDEXES = "comparing the index of names with the table"
 WHY_COLD_PEERS = (
     "a cold start of so few tasks is mostly the store, which is created, filled and synced, and the search for the "
     "next minute of 1,440 different expressions, where the peer's tasks share one"
@@ -226,6 +171,7 @@ def _initialize(judge: _Judge) -> Iterator[Verdict]:
     for what, name, bound, why in (("cold", "cold_s", 5.0, ""), ("warm", "warm_s", 4.0, WHY_WARM)):
         figure = figures.of(key, name)
         yield judge.at_most(section, f"{what}, {size.large:,} tasks", bound, "s", figure, key, why=why)
+    yield judge.stated(section, f"{INDEXES}, a part of warm", figures.of(key, "indexes_s"), "s", key)
     yield judge.stated(section, plain, figures.of(key, "plain_s"), "s", key)
     for what in ("cold", "warm"):
         yield judge.stated(section, f"{what} ÷ that loop and insert", figures.of(key, f"{what}_ratio"), "×", key)
@@ -302,6 +248,18 @@ WHY_BLOCKED = (
 )
 
 
+WHY_TICK = (
+    "not known; with every step of the event loop's thread timed, none took more than 6 ms of processor time, but "
+    "others wait for several of them, and the thread itself waits for the interpreter, which the writer's thread uses "
+    "as well"
+)
+WHY_REINITIALIZE = (
+    "the dictionary of the million names in force grows in one operation of the interpreter, which takes 32 ms of "
+    "processor time; and tasks that leave are withdrawn without a pause, 100,000 in 15 ms, because an end that settles "
+    "meanwhile must find either the old order or the new one"
+)
+
+
 def _costs(judge: _Judge) -> Iterator[Verdict]:
     figures, size = judge.figures, judge.size
     section = "what a run costs"
@@ -337,8 +295,11 @@ def _costs(judge: _Judge) -> Iterator[Verdict]:
             if phase == "initialize" and note:
                 continue
             worst = figures.of(key, f"{phase}_blocked_max_ms")
-            why = WHY_BLOCKED if phase == "initialize" else ""
+            why = WHY_BLOCKED if phase == "initialize" else WHY_TICK
             yield judge.at_most(section, f"during {phase}{note}", 15, "ms", worst, key, why=why)
+            running = figures.of(key, f"{phase}_running_max_ms")
+            what = f"… without the time for which its thread had no processor, during {phase}{note}"
+            yield judge.stated(section, what, running, "ms", key)
             pause = figures.of(key, f"{phase}_collector_ms")
             yield judge.stated(section, f"longest collector pause during {phase}{note}", pause, "ms", key)
     noise = figures.of("canary", "noise_blocked_max_ms")
@@ -397,7 +358,8 @@ def _hard_cases(judge: _Judge) -> Iterator[Verdict]:
     key = "changes"
     what = f"{size.changed:,} of {size.hard_large:,} overridden while running"
     yield judge.stated(section, what, figures.of(key, "reinitialize_s"), "s", key)
-    yield judge.stated(section, f"{what}: event loop kept", figures.of(key, "reinitialize_blocked_max_ms"), "ms", key)
+    kept = figures.of(key, "reinitialize_blocked_max_ms")
+    yield judge.at_most(section, f"{what}: event loop kept", 15, "ms", kept, key, why=WHY_REINITIALIZE)
     for key, what, tasks in (
         ("limited", "`max_concurrency=100`", size.hard),
         ("blocking", "blocking callbacks", size.blocking),
@@ -434,3 +396,45 @@ def _layouts(judge: _Judge) -> Iterator[Verdict]:
         for layout in ("rows", "spans"):
             cost = figures.of(key, f"{workload}, {layout}: run_us")
             yield judge.stated(section, f"{workload}, {layout}", cost, "µs", key)
+
+
+BESIDE = {"alone": "alone", "other": "beside clients of another store", "dashboard": "beside clients of its store"}
+BESIDE_MAX = 1.25
+"""Two runs of one and the same thing on a busy machine differ by as much."""
+
+PAGE_MS = {100_000: 100, 1_000_000: 300}
+PAGE_MS_LATER = 300
+
+
+def _dashboard(judge: _Judge) -> Iterator[Verdict]:
+    figures = judge.figures
+    for tasks in judge.size.shown:
+        key = f"web {tasks}"
+        section = f"the dashboard of {tasks:,} tasks, processor time"
+        for what in PAGES:
+            bound = PAGE_MS.get(tasks, PAGE_MS_LATER)
+            took = figures.of(key, f"{what}: p95_ms")
+            yield judge.at_most(section, f"{what}, p95", bound, "ms", took, key)
+        yield judge.at_most(section, "first page of a new process", 500, "ms", figures.of(key, "cold_ms"), key)
+        command = figures.of(key, "command_ms")
+        yield judge.at_most(section, "first page of a new `duly web`", 500, "ms", command, key)
+        yield judge.at_most(section, "sampler, of a core", 5, "%", figures.of(key, "sampler_percent"), key)
+        yield judge.at_most(section, "all tasks counted", 10, "s", figures.of(key, "counted_cpu_s"), key)
+        yield judge.at_most(section, "transferred, first load", 30, "kB", figures.of(key, "first_load_kb"), key)
+        yield judge.at_most(section, "memory", 100, "MB", figures.of(key, "memory_mb"), key)
+    key = "web shared"
+    section = f"the dashboard of {judge.size.shown[0]:,} tasks on PostgreSQL, processor time with that of the server"
+    for what in PAGES:
+        took = figures.of(key, f"{what}: p95_ms")
+        yield judge.at_most(section, f"{what}, p95", PAGE_MS.get(judge.size.shown[0], PAGE_MS_LATER), "ms", took, key)
+    key = "web beside"
+    section = f"{judge.size.beside:,} tasks due in each minute, beside ten clients that ask without pause"
+    for name, words in BESIDE.items():
+        late = figures.of(key, f"{name}: late_max_ms")
+        yield judge.stated(section, f"latest start, {words}", late, "ms", key)
+    ratio = figures.ratio(key, "dashboard: late_max_ms", key, "other: late_max_ms")
+    what = "latest start beside clients of its store ÷ beside clients of another store"
+    yield judge.at_most(section, what, BESIDE_MAX, "×", ratio, key)
+    ratio = figures.ratio(key, "dashboard: wal_max_mb", key, "alone: wal_max_mb")
+    yield judge.at_most(section, "its WAL, largest, beside clients of its store ÷ alone", BESIDE_MAX, "×", ratio, key)
+    yield judge.stated(section, "pages answered meanwhile", figures.of(key, "dashboard: pages"), "", key)

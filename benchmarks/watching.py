@@ -1,4 +1,4 @@
-"""What is watched beside a measurement: collector pauses, the event loop's latency, processor time."""
+"""Watchers beside a measurement: collector pauses, the event loop's latency, processor time."""
 
 import asyncio
 import contextlib
@@ -59,31 +59,56 @@ class Canary:
     PERIOD_SECONDS = 0.002
 
     def __init__(self) -> None:
-        self.waits: list[tuple[float, float]] = []  # when it should have run, when it did
+        self.waits: list[tuple[float, float, float]] = []
+        """When it should have run, when it did, and for how long the thread waited for a processor meanwhile."""
+        self._queue = RunQueue()
         self._task = asyncio.get_running_loop().create_task(self._sing())
 
     async def _sing(self) -> None:
         while True:
-            should = time.perf_counter() + self.PERIOD_SECONDS
+            should, queued = time.perf_counter() + self.PERIOD_SECONDS, self._queue.seconds()
             await asyncio.sleep(self.PERIOD_SECONDS)
-            self.waits.append((should, time.perf_counter()))
+            self.waits.append((should, time.perf_counter(), self._queue.seconds() - queued))
 
     async def hush(self) -> None:
         """End it."""
         self._task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._task
+        self._queue.close()
 
     def figures(self, pauses: Pauses, name: str) -> dict[str, float]:
-        """Its worst waits, in milliseconds: as they were, and without the collector's share."""
-        late = [1000 * (did - should) for should, did in self.waits]
-        blocked = [1000 * (did - should - pauses.within(should, did)) for should, did in self.waits]
+        """Its worst waits, in milliseconds: as they were, without the collector's share, and without the system's."""
+        late = [1000 * (did - should) for should, did, _ in self.waits]
+        blocked = [1000 * (did - should - pauses.within(should, did)) for should, did, _ in self.waits]
+        running = [wait - 1000 * queued for wait, (_, _, queued) in zip(blocked, self.waits, strict=True)]
         return {
             f"{name}_blocked_max_ms": max(blocked, default=0.0),
+            f"{name}_running_max_ms": max(0.0, *running) if running else 0.0,
             f"{name}_late_max_ms": max(late, default=0.0),
             f"{name}_late_median_ms": median(late) if late else 0.0,
             f"{name}_over_20_ms": float(sum(wait > 20 for wait in blocked)),
         }
+
+
+class RunQueue:
+    """For how long this thread was ready to run while the system gave its processor to others."""
+
+    def __init__(self) -> None:
+        try:
+            self._file: int | None = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
+        except OSError:
+            self._file = None  # not Linux
+
+    def seconds(self) -> float:
+        """Since the thread began; 0 where the system does not say it."""
+        return 0.0 if self._file is None else int(os.pread(self._file, 100, 0).split()[1]) / 1e9
+
+    def close(self) -> None:
+        """Release the file."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
 
 
 class Processor:

@@ -1,1 +1,1 @@
-"""What is measured of duly; each module has a `measure()` that runs in a process of its own."""
+"""Measurements of duly; each module has a `measure()` that runs in a process of its own."""

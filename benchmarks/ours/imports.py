@@ -1,4 +1,4 @@
-"""What `import duly` costs beside `import asyncio`, in processor time beyond that of an empty interpreter."""
+"""The cost of `import duly` beside `import asyncio`, in processor time beyond that of an empty interpreter."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What a declared task holds in memory beyond its registration, and what a million runs leave behind."""
+"""The memory of a declared task beyond its registration, and what a million runs leave behind."""
 
 import asyncio
 import gc

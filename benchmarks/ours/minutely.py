@@ -115,7 +115,7 @@ async def measure(folder: Path, tasks: int, minutes: int, *, system_clock: bool 
 
 
 class _Watched:
-    """What was noted, minute by minute."""
+    """The notes, minute by minute."""
 
     def __init__(self) -> None:
         self.bursts: list[tuple[float, array[float]]] = []  # boundary, and the moment of each start

@@ -1,4 +1,4 @@
-"""What a run costs on the event loop's thread beyond a bare `create_task`, in the same process."""
+"""The cost of a run on the event loop's thread beyond a bare `create_task`, in the same process."""
 
 import asyncio
 import gc

@@ -21,7 +21,7 @@ class Beat(Scheduler):
     handed_on = 0
 
     def apply_entry(self, entry: Any, producer: Any = None) -> None:
-        """What beat does with a due entry."""
+        """Beat's treatment of a due entry."""
         self.handed_on += 1
 
     @property

@@ -1,4 +1,4 @@
-"""What the peers share: a due instant a little ahead of a set-up that takes a while, and the figures of a tick.
+"""Parts that the peers share: a due instant a little ahead of a set-up that takes a while, and the figures of a tick.
 
 Peers have no clock to pass. All of them but arq, Celery and taskiq know seconds, so N jobs are set up for one second
 of the day shortly after the set-up is over: to them `second=S` costs what `second=0` does, and no
@@ -67,7 +67,7 @@ async def tick(set_up: SetUp, jobs: int, *, patience_s: float = 900) -> dict[str
 
 
 def figures(jobs: int, due_at: float, **others: float) -> dict[str, float]:
-    """What the witness saw."""
+    """The witness's account."""
     assert witness.first is not None
     return {
         "tasks": float(jobs),

@@ -1,0 +1,1 @@
+"""Measurements of duly alone on PostgreSQL, each in a process of its own: `measure(folder, url, …)`."""
