@@ -21,7 +21,7 @@ from tests.mutation import records
 from tests.mutation.covering import ROOT, Coverage, Judges, python_files
 from tests.mutation.mutants import Mutant, mutants_of
 from tests.mutation.records import SURVIVING, RecordedJudges, explained, module_of, record_of
-from tests.mutation.running import judged, warm_up
+from tests.mutation.running import judged, prepare_servers, warm_up
 from tests.mutation.survivors import Survivor, identity, repaired
 from tests.mutation.trials import Outcome, Verdict
 from tests.mutation.verdicts import FILE, KeptVerdicts
@@ -56,7 +56,7 @@ class Group(NamedTuple):
 
 FROM_OUTSIDE: Final = (
     *("tests/engine", "tests/stores", "tests/testing", "tests/regressions", "tests/spec"),
-    *("tests/insight", "tests/system"),
+    *("tests/cluster", "tests/insight", "tests/system"),
 )
 GROUPS: Final = (
     Group(
@@ -89,6 +89,8 @@ def main() -> int:
         return _record(mutants)
     until = time.monotonic() + 60 * options.minutes if options.minutes else math.inf
     warm_up()
+    if any("/postgres/" in mutant.path for mutant in mutants):
+        prepare_servers()
     if options.recorded:
         outcomes = _judged_by_records(mutants, sources, options.jobs, until)
     else:

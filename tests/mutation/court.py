@@ -158,7 +158,7 @@ class _Court:
 
 
 def _swaps(mutant: Mutant, source: str) -> list[Swap]:
-    """What to put where; empty if a function is not found, or not as the source has it."""
+    """The replacement and its place; empty if a function is not found, or not as the source has it."""
     module = sys.modules.get(mutant.module)
     found = []
     for right, wrong in _changed(mutant, source) or ():

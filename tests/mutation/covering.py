@@ -23,20 +23,37 @@ MEMORY: Final = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 """Where tests keep their files while they judge: in memory, if possible. No test here cuts the power."""
 
 FAST: Final = "not (slow or real_time or system or chaos or soak)"  # as `make test` has it
+_HOSTS: Final = ("cluster/test_hosts", "cluster/test_editions", "cluster/test_everywhere", "cluster/test_events")
 ABOUT: Final[dict[str, tuple[str, ...]]] = {
-    "core/due": ("core/test_agenda_order", "core/test_agenda"),
+    "core/request": ("cluster/test_editions", "cluster/test_hosts"),
+    "core/share": ("core/test_share", "cluster/test_hosts"),
+    "core/due": ("core/test_due", "core/test_agenda_order", "core/test_agenda"),
     "core/groups": ("core/test_agenda_members", "core/test_agenda"),
     "formal/__init__": ("formal/test_checking", "formal/test_versions"),
     "formal/judgement": ("formal/test_checking", "formal/test_versions"),
-    "formal/machine": ("formal/test_properties", "formal/test_monitor", "formal/test_alarms"),
-    "formal/promptness": ("formal/test_bounds", "formal/test_deadlines"),
-    "formal/registers": ("formal/test_snapshots", "formal/test_monitor", "formal/test_declarations"),
+    "formal/machine": (
+        "formal/test_properties",
+        "formal/test_monitor",
+        "formal/test_alarms",
+        "formal/test_shared_monitor",
+    ),
+    "formal/promptness": ("formal/test_bounds", "formal/test_deadlines", "formal/test_shared_monitor"),
+    "formal/reader": ("formal/test_shared_trace",),
+    "formal/registers": (
+        "formal/test_snapshots",
+        "formal/test_monitor",
+        "formal/test_declarations",
+        "formal/test_shared_monitor",
+    ),
     "formal/verdicts": ("formal/test_alarms", "formal/test_checking"),
     "formal/witnesses": ("formal/test_witness",),
     "tests/formal/reference/formulas": ("formal/test_formulas", "formal/test_monitor_against_formulas"),
+    "tests/formal/reference/shared": ("formal/test_shared_against_formulas", "formal/test_shared_monitor"),
     "tests/formal/reference/unfold": ("formal/test_unfold",),
     "engine/announce": ("engine/test_events", "engine/test_logging"),
     "engine/calls": ("engine/test_calls", "spec/test_section_1_surface", "spec/test_section_4_lifecycle"),
+    "engine/cluster": _HOSTS,
+    "engine/colleagues": _HOSTS,
     "engine/declare": ("spec/test_section_5_persistence", "spec/test_section_4_lifecycle"),
     "engine/engine": ("engine/test_watchdog", "engine/test_lifecycle", "spec/test_section_4_lifecycle"),
     "engine/gate": ("spec/test_section_4_lifecycle", "spec/test_section_3_starts"),
@@ -44,10 +61,13 @@ ABOUT: Final[dict[str, tuple[str, ...]]] = {
     "engine/journal": ("engine/test_journal", "engine/test_bursts", "spec/test_section_3_starts"),
     "engine/lifecycle": ("spec/test_section_4_lifecycle", "engine/test_events", "testing/test_simulated_host"),
     "engine/loop": ("spec/test_section_3_starts", "spec/test_section_2_time", "engine/test_bursts"),
+    "engine/membership": _HOSTS,
     "engine/outbox": ("engine/test_logging", "engine/test_events"),
     "engine/runner": ("engine/test_runner", "engine/test_threads", "spec/test_section_3_starts"),
     "engine/settle": ("spec/test_section_3_starts", "spec/test_section_5_persistence", "engine/test_bursts"),
     "engine/setup": ("engine/test_threads", "engine/test_options"),
+    "engine/shared_clock": _HOSTS,
+    "engine/shared_lifecycle": _HOSTS,
     "engine/shutdown": ("spec/test_section_4_lifecycle", "engine/test_lifecycle", "spec/test_section_3_starts"),
     "engine/trace": ("engine/test_trace", "stores/test_sqlite_trace"),
     "engine/traffic": ("engine/test_bursts", "engine/test_journal"),
@@ -122,7 +142,8 @@ class Coverage:
         """The tests that run the statement of a mutant, as many as fit into the seconds.
 
         What is only run when the module is imported has all tests that run something of the module or are named after
-        it. A test about the module that forks is always among them: what it runs in the other process is not seen.
+        it; if there are none, those that the table names. A test about the module that forks is always among them: what
+        it runs in the other process is not seen.
         """
         lines = self._contexts.get(mutant.path, {})
         contexts = {context for line in mutant.lines for context in lines.get(line, ())}
@@ -130,6 +151,7 @@ class Coverage:
         if contexts == {""}:
             tests = {context for found in lines.values() for context in found if context}
             tests |= {test for test in self._seconds if distance(test, mutant) == 0}
+            tests = tests or {test for test in self._seconds if distance(test, mutant) == 1}
         tests |= {test for test in self._forking if distance(test, mutant) < 2}
         chosen: list[str] = []
         left = self._seconds_max
@@ -210,7 +232,7 @@ def _collect(files: Sequence[str], kept: Mapping[str, Path], jobs: int) -> dict[
 def _by_files(
     files: Iterable[str], lines: Mapping[str, Mapping[int, Sequence[str]]], seconds: Mapping[str, float]
 ) -> dict[str, dict[str, Any]]:
-    """What was found of the tests of each file; "" is the name for what runs at import."""
+    """The coverage by the tests of each file; "" is the name for what runs at import."""
     numbers: dict[str, dict[str, int]] = {file: {"": 0} for file in files}
     found: dict[str, dict[str, dict[int, list[int]]]] = {file: {} for file in files}
     for path, of_path in lines.items():
@@ -239,7 +261,7 @@ def distance(test: str, mutant: Mutant) -> int:
 
 
 def _durations(report: str) -> dict[str, float]:
-    """What pytest says each test took; those under a few milliseconds are not listed."""
+    """The duration of each test by pytest; the ones under a few milliseconds are not listed."""
     seconds: dict[str, float] = {}
     for line in report.splitlines():
         parts = line.split(None, 2)

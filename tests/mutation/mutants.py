@@ -88,7 +88,7 @@ class Mutant:
 
     @property
     def module(self) -> str:
-        """What it is imported as."""
+        """The name under which it is imported."""
         return self.path.removeprefix("src/").removesuffix(".py").replace("/", ".")
 
     def compiles(self) -> bool:

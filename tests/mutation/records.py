@@ -26,7 +26,7 @@ SURVIVING: Final = (Verdict.SURVIVED, Verdict.UNCOVERED)
 
 @dataclass(frozen=True)
 class Judged:
-    """What became of the mutants of one source."""
+    """The verdicts on the mutants of one source."""
 
     source: str
     """A digest of the module that was judged: if the module has another one now, the counts are those of its past."""

@@ -20,7 +20,7 @@ LIKENESS_MIN: Final = 0.6
 
 
 class Identity(NamedTuple):
-    """What a mutant is known by: lines that are added elsewhere do not change it."""
+    """The identity of a mutant: lines that are added elsewhere do not change it."""
 
     module: str
     line: str

@@ -1,8 +1,10 @@
 """The mutation runner itself: what it changes, what it leaves alone, and that it tells killed from survived."""
 
 import json
+import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -155,7 +157,7 @@ def test_of_the_mutants_that_were_judged_nine_in_ten_are_noticed_or_argued() -> 
         if (counts := record.judged) is None:
             continue
         assert 0 <= counts.timed_out <= counts.killed <= counts.judged <= counts.mutants, record.module
-        assert record.judges, record.module
+        assert bool(record.judges) == (counts.killed > 0), record.module
         judged += counts.judged
         unargued += record.unargued
     assert judged > 100
@@ -279,6 +281,32 @@ def test_a_process_that_waits_for_ever_is_ended_and_one_that_computes_is_not(mon
         one: Outcome(Verdict.TIMED_OUT, "b"),
         other: Outcome(Verdict.SURVIVED),
     }
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # the worker of a parallel run has threads
+def test_a_server_that_tests_have_started_ends_with_their_trial() -> None:
+    """A test process ends its own when it exits; one that judges a mutant may be ended at any moment."""
+
+    def start(announce: trials.Announce) -> int:
+        data = Path(tempfile.mkdtemp(prefix="duly-pg-"), "data")
+        data.mkdir()
+        Path(data, "postmaster.pid").write_text(f"{server.pid}\n{data}\n")
+        return 0
+
+    # A shell that starts the tests in the background has them, and all that they start, ignore the signal.
+    before = signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+    try:
+        server = subprocess.Popen(["sleep", "600"])
+    finally:
+        signal.signal(signal.SIGQUIT, before)
+    try:
+        assert [outcome for _, outcome in trials.tried([trials.Trial(mutant_of(SOURCE), ["a"], start)], jobs=1)] == [
+            Outcome(Verdict.SURVIVED)
+        ]
+        assert server.wait(30) == -signal.SIGQUIT
+    finally:
+        server.kill()
+        server.wait()
 
 
 class Hasty:

@@ -43,7 +43,7 @@ OWN_SECONDS_MIN: Final = 60.0
 
 
 class Verdict(Enum):
-    """What became of a mutant."""
+    """The verdict on a mutant."""
 
     KILLED = "killed"
     TIMED_OUT = "timed out"
@@ -85,7 +85,7 @@ class Trial(Generic[T]):
         self._at[:] = (number + 1).to_bytes(4, "little")
 
     def outcome(self) -> Outcome | None:
-        """What the judges say; None while they think."""
+        """The verdict of the judges; None while they think."""
         ended, status = os.waitpid(self._child, os.WNOHANG)
         if ended:
             self._clear()
@@ -121,7 +121,15 @@ class Trial(Generic[T]):
         self._clear()
 
     def _clear(self) -> None:
+        _end_servers(Path(self._folder))
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _end_servers(folder: Path) -> None:
+    """End the PostgreSQL servers that tests have started there: nobody else does, however the tests ended."""
+    for file in folder.glob("duly-pg-*/data/postmaster.pid"):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            os.kill(int(file.read_text().split()[0]), signal.SIGQUIT)  # at once, as for `pg_ctl stop -m immediate`
 
 
 class _Watch:
