@@ -16,12 +16,12 @@ NEAR: Final = timedelta(hours=1)
 
 
 class Outcome(NamedTuple):
-    """What a comparison found; `kind` is None where the two agree."""
+    """The result of a comparison; `kind` is None where the two agree."""
 
     applies: bool
     kind: str | None = None
     answered: str = ""
-    """What the implementation said, for people; or why the vector does not apply."""
+    """The implementation's answer, for people; or why the vector does not apply."""
 
 
 AGREES: Final = Outcome(True)
@@ -123,7 +123,7 @@ def premise_holds(vector: Vector) -> bool:
 
 
 class _Clock(NamedTuple):
-    """What a comparison round a clock change has to know of the expression, the zone and the change."""
+    """The expression, the zone and the change, as a comparison round a clock change needs them."""
 
     expression: Expression
     zone: ZoneInfo
@@ -135,7 +135,7 @@ class _Clock(NamedTuple):
         return text.endswith("Z") or moment.utcoffset() == offset_at(self.zone, moment)
 
     def kind_of_extra(self, instant: datetime, all_of_them: set[datetime]) -> str:
-        """What an occurrence is that should not be there."""
+        """The kind of an occurrence that should not be there."""
         wall = instant.astimezone(self.zone)
         if self.expression.names(wall) and wall.fold:
             if not self.expression.is_at_fixed_times:

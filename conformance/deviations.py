@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 
 class Class(Enum):
-    """What a deviation is."""
+    """The class of a deviation."""
 
     DESIGN = "by design"
     DEFECT = "defect"
@@ -104,17 +104,17 @@ KINDS: Final[dict[str, Kind]] = {
     "moved": Kind(
         "moves a skipped time of day to a minute after the gap",
         Class.DESIGN,
-        "Debian's crontab(5) does; ours does not ([2.2](specification.md#22))",
+        "Debian's cron(8) does; ours does not ([2.2](specification.md#22))",
     ),
     "both-copies": Kind(
         "runs a time of day twice when the clock is set back",
         Class.DESIGN,
-        "crontab(5) of FreeBSD does, Debian's does not; nor does ours ([2.3](specification.md#23))",
+        "cron(8) of FreeBSD does with `-o`, Debian's does not; nor does ours ([2.3](specification.md#23))",
     ),
     "every-copy": Kind(
         "runs every minute or every hour through the repeated hour too",
         Class.DESIGN,
-        "crontab(5) does; ours does not ([2.3](specification.md#23))",
+        "Debian's cron(8) does; ours does not ([2.3](specification.md#23))",
     ),
     "second-copy": Kind(
         "names the second copy of a repeated time, and not the first",
@@ -153,9 +153,9 @@ REMARKS: Final[dict[tuple[str, str], str]] = {
         "the docstring of `from_crontab` calls it a historical mistake that is kept for compatibility"
     ),
 }
-"""What else a reader should know of a deviation."""
+"""Notes for a reader about a deviation."""
 
 
 def class_of(implementation: str, kind: str) -> Class:
-    """What a deviation of an implementation is."""
+    """The class of a deviation of one implementation."""
     return Class.DESIGN if (implementation, kind) in DOCUMENTED else KINDS[kind].is_a

@@ -94,15 +94,14 @@ class Program:
         process = self._process or self._start()
         assert process.stdin is not None
         self._last += 1
-        try:
+        with contextlib.suppress(OSError):  # it has ended, but may have written something before
             process.stdin.write(json.dumps({"id": self._last, **request}) + "\n")
             process.stdin.flush()
+        try:
             line = self._lines.get(timeout=self._patience_seconds)
         except queue.Empty:
             self.close(kill=True)
             return {"failed": f"no answer within {self._patience_seconds:g} seconds"}
-        except OSError:
-            line = None
         if line is None:
             self.close()
             code = process.returncode

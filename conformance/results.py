@@ -1,4 +1,4 @@
-"""What all implementations answered, in a form that is committed: one sign per vector, and the smallest example each.
+"""The answers of all implementations, in a form that is committed: one sign per vector, and the smallest example each.
 
 docs/conformance.md is written from it, and tests hold a share of fresh answers against it.
 """
@@ -34,7 +34,7 @@ class Example:
 
 @dataclass(frozen=True)
 class GroupResult:
-    """What one group says: a sign per vector, in their order."""
+    """The answers in one group: a sign per vector, in their order."""
 
     signs: str
     examples: dict[str, Example] = field(default_factory=dict)
@@ -51,7 +51,7 @@ class GroupResult:
 
 @dataclass(frozen=True)
 class ImplementationResult:
-    """What all groups say about one implementation."""
+    """The answers of one implementation in all groups."""
 
     name: str
     version: str

@@ -18,7 +18,7 @@ OTHER_DATABASE = "the tz database in use shows other clock changes than the one 
 
 @dataclass(frozen=True)
 class Result:
-    """What the vectors of one group say about an implementation: one outcome per vector, in their order."""
+    """The result of one group for an implementation: one outcome per vector, in their order."""
 
     group: Group
     vectors: Sequence[Vector]
@@ -54,12 +54,12 @@ def _effort(vector: Vector, outcome: Outcome) -> tuple[bool, int, int, str]:
 
 @dataclass(frozen=True)
 class Report:
-    """What all groups say about an implementation."""
+    """The result of all groups for an implementation."""
 
     hello: Hello
     results: dict[Group, Result] = field(default_factory=dict)
     tz_remark: str | None = None
-    """What a reader has to know about tz databases; None if all of them are the one that the vectors were made with."""
+    """A remark about tz databases; None if all of them are the one that the vectors were made with."""
 
     @property
     def defects(self) -> int:

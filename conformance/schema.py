@@ -25,7 +25,7 @@ _KNOWN: Final = frozenset(
 
 
 def faults(value: object, root: dict[str, Any]) -> list[str]:
-    """What is wrong with a value by a schema: a path and a reason each; empty if nothing is."""
+    """The faults of a value by a schema: a path and a reason each; empty if nothing is."""
     return list(_faults(value, root, root, "$"))
 
 

@@ -44,7 +44,7 @@ class VectorFile:
     vectors: list[Vector]
     tz_database: str | None = None
     more: dict[str, Any] = field(default_factory=dict)
-    """What else the head of the file states, such as a seed."""
+    """Further facts in the head of the file, such as a seed."""
 
     def text(self) -> str:
         """The file: a head, then one vector per line, so that a change shows as the lines it concerns."""

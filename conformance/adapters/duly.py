@@ -38,7 +38,7 @@ class Duly(Adapter):
     groups = tuple(Group)
 
     def parse(self, expression: str) -> Answer:
-        """What `parse_cron` reads, or the field and the reason of its error."""
+        """The sets that `parse_cron` reads, or the field and the reason of its error."""
         try:
             found = duly.parse_cron(expression)
         except duly.errors.InvalidCronExpressionError as error:
@@ -77,7 +77,7 @@ class Duly(Adapter):
         return {"verdict": "satisfied" if report.ended else "holding"}
 
     def register(self, registrations: object) -> Answer:
-        """What `initialize` raises, on a host of its own."""
+        """The error that `initialize` raises, on a host of its own."""
         with _quiet():
             return asyncio.run(_registered(decoded(registrations)))
 

@@ -29,7 +29,7 @@ class Clock:
 
     @property
     def local(self) -> datetime:
-        """What the wall clock shows."""
+        """The wall-clock time."""
         return self.now.astimezone(self.zone).replace(tzinfo=None, fold=0)
 
     def pass_until_shown(self, naive: datetime) -> None:

@@ -131,7 +131,7 @@ def _mixed() -> Iterator[list[Any]]:
 
 
 def expected(registrations: Any) -> dict[str, Any]:
-    """What initialize answers."""
+    """The answer of initialize."""
     if not isinstance(registrations, list):
         return {"error": "RegistrationsNotArrayError", "message": "Registrations must be an array"}
     names: list[Any] = []

@@ -29,7 +29,7 @@ Step = dict[str, Any]
 
 
 class World:
-    """What a scenario happens to; microseconds since the epoch by the wall clock, and by a steady clock for runs."""
+    """The world of a scenario; microseconds since the epoch by the wall clock, and by a steady clock for runs."""
 
     def __init__(self, scenario: dict[str, Any]) -> None:
         self._scenario = scenario
@@ -131,7 +131,7 @@ class World:
             yield from self._reference.resume_at.values()
 
     def _settle(self) -> None:
-        """What ends now ends; what is owed now starts; until neither happens."""
+        """Let runs end that end now, and tasks start that are owed now, until neither happens."""
         while True:
             while self._ends and self._ends[0][0] <= self._steady:
                 _, name, generation, ok = self._ends.pop(0)

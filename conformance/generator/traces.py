@@ -1,6 +1,6 @@
 """Traces and what they say: verdicts by the formulas themselves, and traces that are broken.
 
-The letters of a trace are told by tests/formal/story.py; the verdict comes from tests/formal/reference, which evaluates
+The letters of a trace come from tests/formal/story.py; the verdict comes from tests/formal/reference, which evaluates
 the texts of the formulas, position by position, and not from the monitor. What is compared is the first event at which
 anything is violated: after it, a trace is not one of a scheduler any more. The lines are written and hashed here.
 """
@@ -14,7 +14,7 @@ from typing import Any, Final
 from conformance import tz_database
 from conformance.vector_files import Group, Vector, VectorFile
 from duly.formal.properties import PROPERTIES, PropertyKind, Value
-from duly.formal.trace import CK, LETTERS, RG, Event
+from duly.formal.trace import CK, LETTERS, RG, Event, line_of
 from tests.formal.reference.formulas import Evaluation, read
 from tests.formal.reference.unfold import instances, unfold, violated
 from tests.formal.story import HOUR, Story
@@ -168,7 +168,7 @@ def _set_back(zone: str, by: int) -> list[Event]:
 
 
 def verdict(events: list[Event], *, clean: bool) -> dict[str, Any]:
-    """What the formulas say."""
+    """The verdict of the formulas."""
     found = violated(events)
     if found:
         first = min(found.values())
@@ -205,7 +205,7 @@ def lines_of(events: Sequence[Event], *, clean: bool) -> list[Line]:
         "first": 1,
         "registers": None,
     }
-    lines = [_json(head), *(_json([type(event).__name__, *event]) for event in events)]
+    lines = [_json(head), *(_json(line_of(event)) for event in events)]
     return [*lines, seal(lines, clean=clean)]
 
 

@@ -1,4 +1,4 @@
-"""What an answer to a vector is: agreement, one of the kinds of deviation, or not applicable."""
+"""The classification of an answer to a vector: agreement, one of the kinds of deviation, or not applicable."""
 
 from typing import Any
 
