@@ -12,6 +12,19 @@ endif
 # The benchmarks stand beside other schedulers, which no other target needs.
 BENCH := $(VENV)-bench
 APSCHEDULER4 := $(VENV)-bench-apscheduler4
+CLUSTER := $(VENV)-bench-cluster
+
+# One of the schedulers that share a PostgreSQL needs Python 3.12, so they all get the first interpreter that is new enough.
+CLUSTER_PYTHON = $(shell for each in $(PYTHON) python3.13 python3.12 $(HOME)/.pyenv/versions/3.13.*/bin/python \
+    $(HOME)/.pyenv/versions/3.12.*/bin/python $(PYTHON); do $$each -c \
+    'import sys; sys.exit(not (3, 12) <= sys.version_info < (3, 15))' 2>/dev/null && break; done; echo $$each)
+
+# The site and the packages of a release are made by tools that no other target needs.
+DOCS := $(VENV)-docs
+DIST := $(VENV)-dist
+
+# Where the environment says that no bytecode is written, each of a thousand processes would compile all modules anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 WORKERS ?= 2
 MINUTES ?= 10
@@ -33,15 +46,18 @@ heading = @printf '\n== %s ==\n' "$(1)"
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL: # stages come one after the other, and the first that fails is the last
-.PHONY: help demo test test-all soak mutation mutation-sample coverage reliability-report conformance bench bench-quick
-.PHONY: shots check check-format check-lint check-types format lock clean
+.PHONY: help demo demo-cluster test test-all soak mutation mutation-sample coverage reliability-report conformance bench bench-quick bench-cluster
+.PHONY: shots docs pictures manual dist check check-format check-lint check-types format lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@printf '\nOptions: PYTHON=python3.13  WORKERS=4  ARGS="-k cron"  (soak) MINUTES=60\n'
 
-demo: $(VENV)/.run-ready ## run examples/hello.py, a tour of a minute
+demo: $(VENV)/.run-ready ## run examples/hello.py, a one-minute tour
 	@PYTHONPATH=src $(BIN)/python examples/hello.py
+
+demo-cluster: $(VENV)/.dev-ready ## run examples/cluster.py: three processes, one PostgreSQL, and faults; two minutes
+	@PYTHONPATH=src $(BIN)/python examples/cluster.py
 
 test: check ## run the checks and the deterministic tests, of large counts a share: four minutes
 	$(call heading,deterministic tests)
@@ -80,9 +96,25 @@ reliability-report: $(VENV)/.dev-ready ## run the tests of faults, crashes and s
 	$(call heading,report)
 	$(BIN)/python -m tests.system.report build/reliability.jsonl build/reliability.xml docs/reliability.md
 
-shots: $(VENV)/.dev-ready ## write screenshots of the dashboard into build/shots; needs chromium
+docs: $(DOCS)/.ready ## build the site into build/site, warnings as errors, and follow links and citations; fetches nothing
+	$(call heading,documentation)
+	@PYTHONPATH=src $(DOCS)/bin/python -m docs.site $(ARGS)
+
+pictures: $(VENV)/.dev-ready build/mermaid/.ready ## draw the pictures of the pages for the site; needs chromium and npm
+	$(call heading,pictures)
+	$(BIN)/python -m tests.docs.pictures build/mermaid
+
+shots: $(VENV)/.dev-ready ## write screenshots of the dashboard into build/shots, some for the pages; needs chromium
 	$(call heading,screenshots)
 	$(BIN)/python -m tests.web.shots $(ARGS)
+	$(BIN)/python -m tests.docs.shots
+
+manual: $(VENV)/.dev-ready ## write man pages, completion scripts (share) and the page of options, from the commands
+	$(BIN)/python -m docs.site.manual
+
+dist: $(DIST)/.ready ## build the packages of a release into dist, and check them
+	$(call heading,packages)
+	@$(DIST)/bin/python -m tests.release --wheels $(DIST)/wheels $(ARGS)
 
 coverage: $(VENV)/.dev-ready ## run every test, of large counts a share, and report covered branches; core/ must stay above 95 %
 	$(call heading,tests with coverage)
@@ -101,6 +133,10 @@ bench: $(BENCH)/.ready $(APSCHEDULER4)/.ready ## measure duly beside its peers, 
 bench-quick: $(BENCH)/.ready $(APSCHEDULER4)/.ready ## measure with fewer tasks, in two minutes; writes build/bench-quick
 	$(call heading,quick benchmarks)
 	@PYTHONPATH=src $(BENCH)/bin/python -m benchmarks --quick --results build/bench-quick $(ARGS)
+
+bench-cluster: $(CLUSTER)/.ready ## measure hosts that share a PostgreSQL, beside other schedulers; real minutes: half an hour
+	$(call heading,benchmarks of many hosts)
+	@PYTHONPATH=src $(CLUSTER)/bin/python -m benchmarks.cluster $(ARGS)
 
 check: check-format check-lint check-types ## check format, lint and types
 
@@ -132,7 +168,7 @@ clean: ## remove everything that was made here; the next run sets up again
 # The lock files are complete, so pip resolves nothing (--no-deps): its resolver looks at newer releases of a package that
 # another one asks for with an extra (coverage[toml]), and refuses them as not pinned from the day they appear.
 
-$(VENV)/.created $(BENCH)/.created $(APSCHEDULER4)/.created:
+$(VENV)/.created $(BENCH)/.created $(APSCHEDULER4)/.created $(CLUSTER)/.created $(DOCS)/.created $(DIST)/.created:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	    found=$$($(PYTHON) --version 2>&1 | head -n 1); \
 	    echo "duly needs Python 3.11 or newer, and '$(PYTHON)' says: $$found" >&2; \
@@ -140,7 +176,7 @@ $(VENV)/.created $(BENCH)/.created $(APSCHEDULER4)/.created:
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
 	    echo "$(PYTHON) has no venv module; on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
 	@echo "Setting up $(@D) (once; needs a package index)"
-	@$(PYTHON) -m venv --clear $(@D)
+	@$(if $(filter $(CLUSTER)/.created,$@),$(CLUSTER_PYTHON),$(PYTHON)) -m venv --clear $(@D)
 	@touch $@
 
 $(VENV)/.run-ready: $(VENV)/.created requirements/run.txt
@@ -161,4 +197,22 @@ $(BENCH)/.ready: $(BENCH)/.created requirements/bench.txt requirements/bench-any
 
 $(APSCHEDULER4)/.ready: $(APSCHEDULER4)/.created requirements/bench-apscheduler4.txt
 	@$(PIP_INSTALL:$(BIN)/%=$(APSCHEDULER4)/bin/%) --require-hashes --no-deps -r requirements/bench-apscheduler4.txt
+	@touch $@
+
+$(CLUSTER)/.ready: $(CLUSTER)/.created requirements/bench-cluster.txt
+	@$(PIP_INSTALL:$(BIN)/%=$(CLUSTER)/bin/%) --require-hashes --no-deps -r requirements/bench-cluster.txt
+	@touch $@
+
+$(DOCS)/.ready: $(DOCS)/.created requirements/docs.txt
+	@$(PIP_INSTALL:$(BIN)/%=$(DOCS)/bin/%) --require-hashes --no-deps -r requirements/docs.txt
+	@touch $@
+
+# The wheels of what duly needs are kept, for the empty environment that `make dist` installs into.
+$(DIST)/.ready: $(DIST)/.created requirements/dist.txt requirements/run.txt
+	@$(PIP_INSTALL:$(BIN)/%=$(DIST)/bin/%) --require-hashes --no-deps -r requirements/dist.txt
+	@$(DIST)/bin/python -m pip download -qq --disable-pip-version-check --require-hashes --no-deps -d $(DIST)/wheels -r requirements/run.txt
+	@touch $@
+
+build/mermaid/.ready:
+	@npm install --silent --no-audit --no-fund --prefix build/mermaid mermaid@12.3.0
 	@touch $@

@@ -8,7 +8,7 @@ import ast
 import inspect
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -82,7 +82,7 @@ DOORKEEPERS: dict[tuple[str, str], str] = {
     ("clock.py", "time"): "it is the clock: everybody else asks it",
     ("cli/time_text.py", "time"): "it sets the zone of the process, and reads no time",
     ("engine/pacing.py", "time"): "it lets others run: it sleeps for no time, or for the shortest there is",
-    ("engine/host.py", "chance"): "it draws the identifier of a scheduler; the simulated host counts instead",
+    ("engine/host.py", "chance"): "it draws identifiers and pauses; the simulated host counts, and has a seed",
     ("engine/watchdog.py", "threads"): "it sees from beside the event loop whether that turns",
     ("engine/watchdog.py", "time"): "it measures how long the interpreter was kept, whatever clock the scheduler has",
     ("integrations/opentelemetry.py", "threads"): "it reads a store without blocking the event loop",
@@ -94,11 +94,13 @@ DOORKEEPERS: dict[tuple[str, str], str] = {
     ("integrations/prometheus.py", "time"): "it reads a store from outside, as an application does, and rests after it",
     ("stores/sqlite/lock.py", "threads"): "the loop, the writer thread and forks take turns at its descriptor",
     ("stores/postgres/connection.py", "time"): "a request to a server has a limit, whatever clock the scheduler has",
+    ("testing/cluster.py", "time"): "a stop() there may wait for something real, which simulated time does not bring",
     ("testing/host.py", "time"): "a stop() there may wait for something real, which simulated time does not bring",
     (
         "cli/service/dashboard.py",
         "threads",
     ): "`duly run --web` serves beside the event loop of the scheduler",
+    ("web/child.py", "threads"): "one child process at a time, whichever thread asks for it",
     ("web/guard.py", "time"): "a wrong token waits a second for its answer",
     ("web/live.py", "time"): "a stream looks for changes once per interval; it is no part of scheduling",
     ("web/sampler.py", "threads"): "one daemon thread looks at all tasks, so that no page waits for that",
@@ -167,8 +169,6 @@ MODULES = [
 ]
 MODULE_NAMES = {module.name for module in MODULES}
 
-each_module = pytest.mark.parametrize("module", MODULES, ids=lambda module: module.path)
-
 
 def layer(module_name: str) -> str:
     """The layer of a module of ours, by its dotted name."""
@@ -179,7 +179,7 @@ def layer(module_name: str) -> str:
             return "leaves"
         case ["duly", "threads" | "clock" as module]:
             return module
-        case ["duly", "stores", "port" | "shared"]:
+        case ["duly", "stores", "port" | "shared" | "shared_trace"]:
             return "port"
         case ["duly", "__main__"]:
             return "cli"
@@ -324,6 +324,20 @@ def doors_without_a_keeper(module: Module) -> list[str]:
     ]
 
 
+_ENTRY = re.compile(r"^([a-z_]\w*/?(?:, \w+/?)*) {2,}(.+(?:\n +.+)*)", re.MULTILINE)
+
+
+def missing_in_map(docstring: str, names: set[str]) -> set[str]:
+    """The modules that a package's docstring has no entry for; none if it is not a map.
+
+    An entry begins a line, and may name a lesser module behind a comma or a semicolon: `setup: what it is given`.
+    """
+    entries = _ENTRY.findall(docstring)
+    named = {word.rstrip("/") for left, _ in entries for word in left.split(", ")}
+    named |= {word for _, right in entries for word in re.findall(r"[;,] (\w+)\b", right)}
+    return names - named if entries else set()
+
+
 def docstring_faults(module: Module) -> list[str]:
     docstring = ast.get_docstring(module.tree)
     if not docstring:
@@ -393,8 +407,12 @@ def classes(modules: Sequence[Module]) -> list[Class]:
 
 
 def bases_cut_off(modules: Sequence[Module]) -> list[str]:
-    """Classes whose base stands in a sibling module and has no other subclass: one class, cut in two."""
+    """Classes whose base stands in a sibling module and has no other subclass: one class, cut in two.
+
+    A base of which objects are made is whole by itself.
+    """
     all_classes = {each.dotted: each for each in classes(modules)}
+    made = {name for module in modules for name in _called_names(module)}
     subclasses = Counter(base for each in all_classes.values() for base in each.bases)
     return [
         each.module.violation(each.line, f"{each.name} is the only subclass of {base}, cut off into a sibling module")
@@ -404,8 +422,15 @@ def bases_cut_off(modules: Sequence[Module]) -> list[str]:
         and all_classes[base].module.name != each.module.name
         and all_classes[base].module.package == each.module.package
         and subclasses[base] == 1
+        and all_classes[base].name not in made
         and not _is_meant_for_subclasses(all_classes[base], all_classes)
     ]
+
+
+def _called_names(module: Module) -> Iterator[str]:
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            yield node.func.id
 
 
 def _is_meant_for_subclasses(base: Class, all_classes: Mapping[str, Class]) -> bool:
@@ -435,24 +460,25 @@ def expect_none(violations: Sequence[str]) -> None:
         pytest.fail("\n".join(violations), pytrace=False)
 
 
+def in_every_module(check: Callable[[Module], list[str]]) -> list[str]:
+    return [violation for module in MODULES for violation in check(module)]
+
+
 def test_the_checks_see_the_package() -> None:
     assert {"duly", "duly.errors", "duly.events", "duly.core"} <= MODULE_NAMES
 
 
-@each_module
-def test_the_core_imports_nothing_that_waits_or_writes(module: Module) -> None:
-    expect_none(impure_imports(module))
+def test_the_core_imports_nothing_that_waits_or_writes() -> None:
+    expect_none(in_every_module(impure_imports))
 
 
-@each_module
-def test_imports_point_one_way(module: Module) -> None:
-    expect_none(imports_against_the_direction(module))
+def test_imports_point_one_way() -> None:
+    expect_none(in_every_module(imports_against_the_direction))
 
 
-@each_module
-def test_no_private_attribute_of_another_object_is_read(module: Module) -> None:
-    """What reaches into another object is one with it, or wants a value that could be passed."""
-    expect_none(private_reads(module))
+def test_no_private_attribute_of_another_object_is_read() -> None:
+    """Code that reaches into another object is one with it, or wants a value that could be passed."""
+    expect_none(in_every_module(private_reads))
 
 
 @pytest.mark.parametrize(("path", "name"), READABLE_PRIVATES)
@@ -473,19 +499,16 @@ def test_a_public_class_name_has_one_meaning() -> None:
     expect_none([place for places in found.values() for place in places])
 
 
-@each_module
-def test_only_the_command_line_writes_to_a_terminal(module: Module) -> None:
-    expect_none(imports_for_the_terminal(module))
+def test_only_the_command_line_writes_to_a_terminal() -> None:
+    expect_none(in_every_module(imports_for_the_terminal))
 
 
-@each_module
-def test_a_package_of_an_extra_stays_in_its_folder(module: Module) -> None:
-    expect_none(imports_kept_to_another_folder(module))
+def test_a_package_of_an_extra_stays_in_its_folder() -> None:
+    expect_none(in_every_module(imports_kept_to_another_folder))
 
 
-@each_module
-def test_time_chance_and_threads_come_through_their_doors(module: Module) -> None:
-    expect_none(doors_without_a_keeper(module))
+def test_time_chance_and_threads_come_through_their_doors() -> None:
+    expect_none(in_every_module(doors_without_a_keeper))
 
 
 @pytest.mark.parametrize(("path", "door"), DOORKEEPERS)
@@ -494,9 +517,24 @@ def test_no_doorkeeper_outlives_its_reason(path: str, door: str) -> None:
     assert door in used, f"src/duly/{path} does not use {door}: remove its entry from DOORKEEPERS"
 
 
-@each_module
-def test_a_module_introduces_itself_in_one_sentence(module: Module) -> None:
-    expect_none(docstring_faults(module))
+def test_a_module_introduces_itself_in_one_sentence() -> None:
+    expect_none(in_every_module(docstring_faults))
+
+
+def test_the_map_of_a_package_has_every_module() -> None:
+    """Where its docstring is one, and it mostly is; a package of commands has a table in the documentation."""
+    lacking = {}
+    maps = 0
+    for init in sorted(PACKAGE.rglob("__init__.py")):
+        folder = init.parent
+        names = {file.stem for file in folder.glob("*.py")} - {"__init__", "__main__"}
+        names |= {inner.parent.name for inner in folder.glob("*/__init__.py")}
+        docstring = ast.get_docstring(ast.parse(init.read_text(encoding="utf-8"))) or ""
+        maps += bool(_ENTRY.search(docstring))
+        if missing := missing_in_map(docstring, names):
+            lacking[folder.relative_to(PACKAGE).as_posix()] = missing
+    assert lacking == {}
+    assert maps >= 15
 
 
 def test_the_public_names_are_these_and_no_others() -> None:
@@ -670,6 +708,7 @@ def test_a_base_class_cut_off_into_a_sibling_module_is_noticed(cut: Module) -> N
 @pytest.mark.parametrize(
     "others",
     [
+        [LIFE, CUT, Module("engine/c.py", "from duly.engine.life import Life\nlife = Life()")],
         [LIFE, CUT, Module("engine/b.py", "from duly.engine.life import Life\nclass B(Life):\n    pass")],
         [Module("engine/loop.py", "class Life:\n    pass\nclass Loop(Life):\n    pass")],
         [LIFE, Module("cli/loop.py", "from duly.engine.life import Life\nclass Loop(Life):\n    pass")],
@@ -751,3 +790,11 @@ def test_leave_holds_for_one_module_and_one_door() -> None:
 )
 def test_a_module_that_does_not_introduce_itself_is_noticed(text: str) -> None:
     assert docstring_faults(Module("loop.py", text))
+
+
+def test_a_module_that_a_map_lacks_is_found() -> None:
+    """A word in the explanation of another module is no entry."""
+    docstring = "A package.\n\nurl      how a store is named; names: its parts\ncore/    decisions\na, b     two"
+    assert missing_in_map(docstring, {"url", "names", "core", "a", "b"}) == set()
+    assert missing_in_map(docstring, {"url", "store"}) == {"store"}
+    assert missing_in_map("Commands, one module each.", {"run"}) == set()

@@ -245,7 +245,7 @@ def test_the_picture_of_the_states_is_that_of_the_functions() -> None:
 
 
 def test_the_functions_are_found() -> None:
-    """What is read from the types is what a reader of core/task.py would say."""
+    """The transitions read from the types are those that a reader of core/task.py would name."""
     assert ("Running", "fail", "AwaitingRetry") in transitions()
     assert ("[*]", "newly_declared", "AwaitingRun") in transitions()
     assert not any(name in ("corrected", "obligation") for _, name, _ in transitions())

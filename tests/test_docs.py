@@ -7,27 +7,36 @@ import signal
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from duly.formal import trace
 from duly.insight.json_form import JSON_FORMAT
+from duly.stores.postgres import script
 from duly.stores.sqlite import schema
+from tests.docs.pages import Fence, fences, files_before
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 EXAMPLES = [
-    pytest.param(code, id=f"{page.relative_to(ROOT)}-{number}")
+    pytest.param(each, id=f"{page.relative_to(ROOT)}-{each.number}")
     for page in PAGES
-    for number, code in enumerate(re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL), 1)
+    for each in fences(page)
+    if each.kind == "python"
 ]
 
 
 @contextlib.contextmanager
-def start(code: str, folder: Path) -> Iterator["subprocess.Popen[str]"]:
+def start(
+    code: str, folder: Path, files: Mapping[str, str] = MappingProxyType({})
+) -> "Iterator[subprocess.Popen[str]]":
     """An example as a reader would run it: from a file, in a folder of its own. It does not outlive its test."""
+    for name, text in files.items():
+        (folder / name).write_text(text)
     (folder / "example.py").write_text(code)
     process = subprocess.Popen(
         [sys.executable, "-W", "error", "example.py"],
@@ -49,19 +58,29 @@ def test_there_are_examples() -> None:
     assert len(EXAMPLES) >= 5
 
 
-@pytest.mark.parametrize("code", [each for each in EXAMPLES if ".wait()\n" not in str(each.values[0])])
-def test_an_example_runs(code: str, tmp_path: Path) -> None:
-    """What the page shows is what happens; examples that promise something assert it themselves."""
-    with start(code, tmp_path) as process:
+def serves(example: ParameterSet) -> bool:
+    """Whether it runs until it is stopped."""
+    (fence,) = example.values
+    assert isinstance(fence, Fence)
+    return ".wait()\n" in fence.text
+
+
+@pytest.mark.parametrize("fence", [each for each in EXAMPLES if not serves(each)])
+def test_an_example_runs(fence: Fence, tmp_path: Path) -> None:
+    """The output on the page is what happens; examples that promise something assert it themselves.
+
+    Files that the page has shown before are there.
+    """
+    with start(fence.text, tmp_path, files_before(fence)) as process:
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 0, errors
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: signal.Signals(number).name)
-@pytest.mark.parametrize("code", [each for each in EXAMPLES if ".wait()\n" in str(each.values[0])])
-def test_an_example_that_serves_prints_at_once_and_stops_cleanly(code: str, number: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("fence", [each for each in EXAMPLES if serves(each)])
+def test_an_example_that_serves_prints_at_once_and_stops_cleanly(fence: Fence, number: int, tmp_path: Path) -> None:
     """The first program of the README: a line at once, then a signal; no traceback, exit code 0, the store is free."""
-    with start(code, tmp_path) as process:
+    with start(fence.text, tmp_path) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "still here\n"
         assert (tmp_path / "state.db.lock").read_text() != ""
@@ -72,7 +91,7 @@ def test_an_example_that_serves_prints_at_once_and_stops_cleanly(code: str, numb
 
 
 def test_the_first_screen_of_the_readme_is_complete() -> None:
-    """What it is, a `kill -9` and an `explain`, and a line for each scheduler that people come from."""
+    """The purpose, a `kill -9` and an `explain`, and a line for each scheduler that people come from."""
     first = (ROOT / "README.md").read_text().split("\n## ")[0]
     assert len(first.splitlines()) <= 40
     assert "kill -9" in first
@@ -116,12 +135,13 @@ UNUSED_WORDS = re.compile(
 )
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_a_page_does_not_use_the_words_that_the_glossary_rules_out(page: Path) -> None:
+def test_a_page_does_not_use_the_words_that_the_glossary_rules_out() -> None:
     """Outside of code and of what programs print; the glossary itself names them."""
-    if page.name != "glossary.md":
+    found = {}
+    for page in PAGES:
         prose = re.sub(r"^```.*?^```|`[^`\n]+`", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
-        assert UNUSED_WORDS.findall(prose) == []
+        found[str(page.relative_to(ROOT))] = UNUSED_WORDS.findall(prose)
+    assert {page: words for page, words in found.items() if words and not page.endswith("glossary.md")} == {}
 
 
 def test_the_words_that_the_glossary_rules_out_are_found() -> None:
@@ -135,6 +155,20 @@ def test_the_words_that_the_glossary_rules_out_are_found() -> None:
     assert UNUSED_WORDS.findall("They commended what is no longer there.") == []
 
 
+_DOCSTRING = re.compile(r'"""(?:The same|What|Who|Those) (?!if\b)[^?\n]*$', re.MULTILINE)
+
+
+def test_a_docstring_begins_with_the_thing_that_it_is_about() -> None:
+    """Not with a pronoun whose noun comes at the end of the sentence; a question is one, and so is `What if`."""
+    folders = ("src", "tests", "benchmarks", "conformance", "formal", "examples", "docs")
+    sources = [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
+    found = {path: _DOCSTRING.findall(path.read_text(encoding="utf-8")) for path in sources}
+    assert {str(path.relative_to(ROOT)): lines for path, lines in found.items() if lines} == {}
+    assert len(sources) > 500
+    assert _DOCSTRING.search('    """What' + ' a store holds."""')
+    assert not _DOCSTRING.search('    """What' + ' would change? New tasks."""')
+
+
 def test_the_marks_of_the_tests_are_those_that_their_readme_explains() -> None:
     """tests/README.md: a mark for each reason not to run in `make test`."""
     explained = re.findall(r"^\| `(\w+)` \|", (ROOT / "tests" / "README.md").read_text(), re.MULTILINE)
@@ -145,10 +179,36 @@ def test_the_marks_of_the_tests_are_those_that_their_readme_explains() -> None:
 def test_the_numbers_of_the_releases_page_are_those_of_the_code() -> None:
     """docs/releases.md: the version of the package, the store's schema, the trace and the JSON forms."""
     page = (ROOT / "docs" / "releases.md").read_text()
-    table = dict(re.findall(r"^\| ([\w (`)]+?) \| ([\d.]+) \|", page, re.MULTILINE))
+    table = dict(re.findall(r"^\| ([\w (`),]+?) \| ([\d.]+) \| (?:`|src/|\[reference)", page, re.MULTILINE))
     assert table == {
         "package": tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"],
         "store schema": str(schema.VERSION),
+        "store schema, PostgreSQL": str(script.VERSION),
         "trace format": str(trace.VERSION),
+        "trace format of a shared store": str(trace.SHARED_VERSION),
         "JSON form (`format`)": str(JSON_FORMAT),
     }
+
+
+def test_the_newest_release_of_the_changelog_is_the_version_of_the_package() -> None:
+    """Behind *Unreleased*, which always stands first; releases are dated, and the newest is above."""
+    changelog = (ROOT / "CHANGELOG.md").read_text()
+    headings = re.findall(r"^## \[(.+?)\](?: - (\d{4}-\d{2}-\d{2}))?$", changelog, re.MULTILINE)
+    assert headings[0] == ("Unreleased", "")
+    versions, dates = zip(*headings[1:], strict=True)
+    assert versions[0] == tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert all(dates)
+    assert list(dates) == sorted(dates, reverse=True)
+    assert len(headings) == len(re.findall(r"^## ", changelog, re.MULTILINE))
+
+
+def test_the_limits_of_ci_are_those_that_it_says() -> None:
+    """`.ci/run`: its steps, each to its limit, end before CI ends them; the head of the script has the sum."""
+    script = (ROOT / ".ci" / "run").read_text()
+    alone = [int(minutes) for minutes in re.findall(r"^step \"[^\"]+\" (\d+) ", script, re.MULTILINE)]
+    for_each_python = [int(minutes) for minutes in re.findall(r"^ +step \"[^\"]+\" (\d+) ", script, re.MULTILINE)]
+    assert (len(alone), len(for_each_python)) == (3, 2)
+    others_here, others_elsewhere = 2, 2  # 3.11 to 3.13 without the one of all tests; 3.14 and 3.15
+    longest = sum(alone) + others_here * for_each_python[0] + others_elsewhere * for_each_python[1]
+    assert f"at most {longest}:" in script
+    assert longest < 88

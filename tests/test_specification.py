@@ -6,8 +6,6 @@ Its tables of errors and events are pages of docs/reference, which have tests of
 import re
 from pathlib import Path
 
-import pytest
-
 from duly.core.record import FIELDS
 from duly.formal.properties import PROPERTIES
 
@@ -40,9 +38,13 @@ def test_what_is_kept_per_task_is_what_the_store_keeps() -> None:
     assert {"pending_retry_until", "run", "interruptions", "written_by"} <= set(FIELDS)
 
 
-@pytest.mark.parametrize("clause", [each for each in CLAUSES if f"### {each}\n\n> **Not in force yet" not in PAGE])
-def test_every_clause_in_force_is_cited_by_a_test(clause: str) -> None:
+def test_every_clause_in_force_is_cited_by_a_test() -> None:
     """Appendix F: each clause that is not marked as a whole has at least one test that names it."""
-    cited = re.compile(rf"SPEC (?:\d+\.\d+(?:, | and ))*{re.escape(clause)}(?!\d)")
-    tests = [path for path in (ROOT / "tests").rglob("test_*.py") if path.name != Path(__file__).name]
-    assert any(cited.search(path.read_text(encoding="utf-8")) for path in tests)
+    paths = [path for path in (ROOT / "tests").rglob("test_*.py") if path.name != Path(__file__).name]
+    tests = "\n".join(path.read_text(encoding="utf-8") for path in paths)
+    in_force = [each for each in CLAUSES if f"### {each}\n\n> **Not in force yet" not in PAGE]
+    assert [
+        clause
+        for clause in in_force
+        if not re.search(rf"SPEC (?:\d+\.\d+(?:, | and ))*{re.escape(clause)}(?!\d)", tests)
+    ] == []
