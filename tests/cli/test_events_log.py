@@ -4,11 +4,13 @@ import ast
 import json
 import logging
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from duly import events
 from duly.cli.output import Failure
 from duly.cli.service.events_log import EventsLog
 from tests.reference import ROOT, code, rows, sections
@@ -75,6 +77,14 @@ def test_a_log_record_of_the_application_has_the_documented_fields(capsys: pytes
     log.record(full)
     log.record(logging.LogRecord("app", logging.INFO, place, 1, "done", (), None))
     _compare("LogRecord", lines_of(capsys))
+
+
+def test_a_label_never_touches_the_name_of_the_task(capsys: pytest.CaptureFixture[str]) -> None:
+    """`interrupted` is the longest label; it stood directly before the name."""
+    at = datetime(2026, 11, 18, 15, 11, 6, tzinfo=UTC)
+    EventsLog("text", verbose=False).event(events.TaskInterrupted("backup", at, 1, at), lambda name: None)
+    shown = capsys.readouterr().out
+    assert shown.endswith("  interrupted backup  its run of 2026-11-18 15:11:06 was cut short\n")
 
 
 def _compare(name: str, lines: list[dict[str, Any]]) -> None:

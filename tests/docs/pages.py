@@ -2,7 +2,8 @@
 
 A block whose first line is the name of a file (`# tasks.py`) is that file. A block marked `console` has commands after
 `$`, and what they print. A page is replayed as one session, in one folder; the pages of the tutorial are one session
-together. Commands run in sh; `duly run` runs on a terminal, until its first run has ended and Ctrl-C is pressed. What
+together. Commands run in sh; `duly run` runs on a terminal, until its first run has ended and Ctrl-C is pressed. A
+command in the background has run far enough when its log "has a line with" what the page names in these words. What
 depends on the moment is compared by its form, as in tests/cli/pages.py.
 
 `python -m tests.docs.pages` writes new output into the pages; with `--all`, even where the form is the same.
@@ -28,6 +29,7 @@ ZONE = "Europe/Berlin"
 
 _FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _NAME = re.compile(r"# ([\w-]+\.(?:ini|py|txt))\n")
+_AWAITED = re.compile(r"has a line with `([^`]+)`")
 
 
 class Fence(NamedTuple):
@@ -97,7 +99,8 @@ def replay(pages: Sequence[Path], folder: Path) -> Iterator[tuple[Fence, list[St
             for command, _ in steps_of(fence):
                 output = ""
                 if command.endswith("&"):
-                    background.append(stack.enter_context(in_background(command, folder, "TaskRunStarted")))
+                    awaited = _AWAITED.findall(fence.page.read_text(encoding="utf-8"))[len(background)]
+                    background.append(stack.enter_context(in_background(command, folder, awaited)))
                 elif command == "kill -9 %1":
                     background[0].kill()
                     background[0].wait()

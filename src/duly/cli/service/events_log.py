@@ -197,7 +197,7 @@ class EventsLog:
         shown = Text.assemble(
             (self._time(), "dim"),
             "  ",
-            (f"{line.label:<11}", line.style),
+            (f"{line.label:<10} ", line.style),
             (f"{plain(line.task)}  ", "bold") if line.task else "",
             (line.text, _STYLES.get(level, "") if level != events.INFO else ""),
         )
