@@ -91,6 +91,18 @@ def test_of_many_short_lists_each_host_gets_as_many_tasks(hosts: int, alike: int
     assert {len(each) for each in taken} == {60 * alike // hosts}
 
 
+@pytest.mark.parametrize("hosts", [1, 2, 3, 5, 8, 50])
+def test_parts_end_where_the_list_divided_by_the_hosts_says(hosts: int) -> None:
+    """Also where most hosts get nothing, because the list is short."""
+    share = Share(tuple(range(1, hosts + 1)), 1)
+    for length in range(20):
+        for first in range(1, 2 * hosts + 1):
+            shift = (first - 1) % hosts
+            ends = [(length * place + shift) // hosts for place in range(hosts + 1)]
+            wanted = {place: range(*ends[place : place + 2]) for place in range(hosts) if ends[place] < ends[place + 1]}
+            assert {place: part for place, part, _ in share.parts(range(length), NOON, first)} == wanted
+
+
 def test_minutes_that_pass_while_no_slot_is_free_do_not_pile_up() -> None:
     """A part that no decision has touched will ask all its tasks, whatever has fallen due since."""
     agenda = agenda_of(Share((1, 2, 5), 2))

@@ -8,12 +8,16 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.cluster.ours.counting_host import LEASE
 from benchmarks.cluster.ours.one_host import ATTEMPTS, TooLateError, rooms
 from benchmarks.cluster.ours.place import Place, place
 from benchmarks.cluster.ours.plain_host import PlainHost
 
 QUIET_SECONDS = 1.5
 """Hosts that have written nothing for this long have done their work: what others left they take after a second."""
+
+ACQUAINTED_SECONDS = LEASE.total_seconds() / 6 + 1
+"""Hosts hear of those that joined after them with their next beat, six times per lease. Until then shares overlap."""
 
 HOSTS_THAT_JOIN = 4
 """In the time that a process takes to start, generously: hosts of one process join one after the other."""
@@ -40,7 +44,7 @@ def measure(
     burst = Burst(url, tasks, expressions, hosts // together, together, commit_s)
     for room in rooms(tasks, max(burst.processes, hosts // HOSTS_THAT_JOIN)):
         with contextlib.suppress(TooLateError):
-            return _attempt(burst, room)
+            return _attempt(burst, room + ACQUAINTED_SECONDS)
     raise TooLateError(f"declaring {tasks:,} tasks took longer than expected, {ATTEMPTS} times")
 
 
@@ -73,7 +77,7 @@ def _attempt(burst: Burst, room: float) -> dict[str, float]:
                 assert process.stdout is not None
                 if process.stdout.readline() != "ready\n":
                     raise RuntimeError("a host has ended before it was ready")
-            if (left := here.seconds_until(due)) < 0.5:
+            if (left := here.seconds_until(due)) < ACQUAINTED_SECONDS:
                 raise TooLateError
             log_before, database = here.number(LOG_BYTES), here.server_seconds()
             _wait_until_over(here, left)

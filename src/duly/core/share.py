@@ -47,12 +47,14 @@ class Share:
         `first` is the generation of the first of them. Parts differ by one task at most, and which of them are larger
         differs from list to list: of many short lists each host gets as many tasks.
         """
-        number = len(self.keys)
+        number, length = len(self.keys), len(tasks)
         shift = (first - 1) % number  # generations count from 1
-        for place in range(number):
-            part = tasks[(len(tasks) * place + shift) // number : (len(tasks) * (place + 1) + shift) // number]
-            if part:
-                yield place, part, self._turn(place, due)
+        begin = 0
+        while begin < length:  # from part to part: where there are more hosts than tasks, most parts are empty
+            place = (number * (begin + 1) - shift - 1) // length
+            end = (length * (place + 1) + shift) // number
+            yield place, tasks[begin:end], self._turn(place, due)
+            begin = end
 
     def turn(self, generation: int, written_by: int, due: Instant) -> Instant:
         """When this host takes a single task: first the host that wrote it last, while it runs."""
