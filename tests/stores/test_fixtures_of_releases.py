@@ -18,6 +18,7 @@ import pytest
 
 from duly import formal
 from duly.stores.sqlite import schema
+from tests.fixtures import make
 from tests.fixtures.make import Service
 from tests.fixtures.reading import duly, facts, first_starts, verdicts
 
@@ -31,6 +32,7 @@ SCHEMAS = {"v0.1.0": 2, "v0.2.0": 3}
 STORES: dict[str, dict[str, Any]] = {
     f"{release}/{name}": expected for release, all_of in EXPECTED.items() for name, expected in all_of["stores"].items()
 }
+PATHS_OF_A_MACHINE = (b"/root/", b"/home/", b"/Users/", b"/tmp/tmp", b"/work/", b"/lib/python")
 TRACED = [name for name, expected in STORES.items() if expected["properties"]]
 each_release = pytest.mark.parametrize("release", EXPECTED)
 
@@ -102,6 +104,43 @@ def test_each_release_of_the_changelog_has_its_fixtures() -> None:
     """A release without them could be forgotten by every version after it."""
     changelog = (FIXTURES.parent.parent / "CHANGELOG.md").read_text()
     assert {f"v{version}" for version in re.findall(r"^## \[(\d[\d.]*)\]", changelog, re.MULTILINE)} == set(EXPECTED)
+
+
+def test_no_fixture_has_a_path_of_the_machine_that_made_it() -> None:
+    """Fixtures are published, and a traceback in a store or in its WAL names the files that it went through."""
+    made = [path for name in EXPECTED for path in (FIXTURES / name).rglob("*")]
+    found = [
+        (str(path.relative_to(FIXTURES)), each)
+        for path in [*made, *FIXTURES.glob("expected*.json")]
+        if path.is_file() and path.suffix != ".pyc"
+        for each in PATHS_OF_A_MACHINE
+        if each in path.read_bytes()
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize("release", [name for name, number in SCHEMAS.items() if number >= 3])
+@pytest.mark.parametrize("name", ["running.db", "killed/state.db-wal", "deployment/state.db"])
+def test_tracebacks_in_the_stores_of_a_deployment_name_the_neutral_folder(release: str, name: str) -> None:
+    """Since schema 3 a run record has a traceback; without one, the test above would have nothing to find."""
+    assert f'File "{make.NEUTRAL}/tasks.py"'.encode() in (FIXTURES / release / name).read_bytes()
+
+
+def test_fixtures_are_not_made_in_a_folder_that_exists_or_cannot_be_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder is removed at the end, so it must not be somebody else's."""
+    monkeypatch.setattr(make, "NEUTRAL", tmp_path)
+    with pytest.raises(SystemExit, match="exists"), make.neutral_folder():
+        pass
+    assert tmp_path.exists()
+    monkeypatch.setattr(make, "NEUTRAL", tmp_path / "missing" / "duly")
+    with pytest.raises(SystemExit, match="cannot be made: No such file or directory"), make.neutral_folder():
+        pass
+    monkeypatch.setattr(make, "NEUTRAL", tmp_path / "duly")
+    with make.neutral_folder() as folder:
+        (folder / "state.db").touch()
+    assert not folder.exists()
 
 
 @one_per_store()
