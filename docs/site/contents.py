@@ -89,7 +89,14 @@ API: Final[dict[str, str]] = {
     "duly.integrations.pings": "Pings",
     "duly.integrations.prometheus": "Prometheus",
 }
-"""Public modules that have a page made from their docstrings. The others are used by name: a Django app, a plug-in."""
+"""Public modules that have a page made from their docstrings."""
+
+WITHOUT_PAGE: Final[dict[str, tuple[str, ...]]] = {
+    "duly.__main__": ("main",),
+    "duly.integrations.pytest_plugin": ("simulated_host",),
+}
+"""Public names of modules that have no such page. `duly.integrations.django` has no public names: a project names the
+app, the setting and the command, and imports nothing."""
 
 BESIDE: Final = {"duly.events": ("both", "RunFilter")}
 """Public names that are not in the `__all__` of their module, which lists what can happen."""

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from docs.site.assemble import is_error, public_names
-from docs.site.contents import API
+from docs.site.contents import API, WITHOUT_PAGE
 from tests.programs import ROOT
 
 ALONE = {"duly", "tzdata", "tzlocal"}
@@ -109,9 +109,10 @@ def example_of(readme: str, number: int = 1) -> str:
 def public_definitions() -> set[str]:
     """Where the public names are defined, as a type checker calls them."""
     found = set()
-    for module_name in API:
+    with_page = {module_name: public_names(import_module(module_name)) for module_name in API}
+    for module_name, names in {**with_page, **WITHOUT_PAGE}.items():
         module = import_module(module_name)
-        for name in public_names(module):
+        for name in names:
             value = getattr(module, name)
             if inspect.isclass(value) or inspect.isfunction(value) or is_error(value):
                 found.add(f"{value.__module__}.{value.__qualname__}")
