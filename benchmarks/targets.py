@@ -91,7 +91,7 @@ def _against_peers(judge: _Judge) -> Iterator[Verdict]:
         ratio = figures.ratio(peer, figure, ours, figure)
         started = figures.of(peer, "started")
         if started is not None and started.low < tasks:
-            note += f", from the first {started.low:,.0f} of {tasks:,}"
+            note += ", extrapolated from those that it reached"  # without their number: rows are compared by name
         what = f"{name}, nothing on disk{note}" + ("" if tasks == usual else f"; {tasks:,} tasks each")
         why = _why_not_faster(figures, peer, ours, bound) if figure == "last_start_s" else ""
         yield judge.at_least(section, what, bound, ratio, peer, ours, why=why)
@@ -158,8 +158,8 @@ WHY_WARM = (
 )
 INDEXES = "comparing the index of names with the table"
 WHY_COLD_PEERS = (
-    "a cold start of so few tasks is mostly the store, which is created, filled and synced, and the search for the "
-    "next minute of 1,440 different expressions, where the peer's tasks share one"
+    "a cold start creates, fills and syncs the store, however few tasks there are, and searches for the next minute of "
+    "1,440 different expressions, where the peer's tasks share one"
 )
 
 

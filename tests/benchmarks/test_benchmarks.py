@@ -323,7 +323,7 @@ def test_a_peer_that_would_need_the_rest_of_the_hour_is_compared_with_fewer_task
     assert rows["APScheduler 4, SQLite; 500 tasks each"].measured == "1,500×"
     assert rows["arq, nothing on disk (its scan alone); 5,000 tasks each"].measured == "200×"
     beat = next(row for what, row in rows.items() if what.startswith("Celery beat"))
-    assert beat.what.endswith("from the first 1,500 of 10,000")
+    assert beat.what.endswith(", extrapolated from those that it reached")  # a number would make it another row
     assert beat.measured == "3,000×"
 
 
