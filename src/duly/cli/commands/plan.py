@@ -106,7 +106,8 @@ def plan(
         say_written(html)
     if check and planned.losses:
         if not as_json:
-            note(f"{len(planned.losses)} of the changes above lose something", "check", "bold red")
+            lost = len(planned.losses)
+            note(f"{lost} of the changes above {'loses' if lost == 1 else 'lose'} something", "check", "bold red")
         return Exit.USAGE
     return Exit.OK
 
