@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from datetime import datetime
 
 import pytest
 
@@ -10,8 +11,11 @@ from tests.programs import ROOT, environment
 
 pytestmark = pytest.mark.system
 
-MINUTES_MAX = 5
-"""It takes two, and up to 40 seconds more to begin with a minute; the machine may be slow."""
+SHOWN_SECONDS_MAX = 180
+"""By the times that it prints: two minutes, and up to 40 seconds more to begin with a minute."""
+
+PATIENCE_SECONDS = 300
+"""Until it has ended; the machine may be slow before its first line and after its last one."""
 
 
 def test_the_demo_shows_who_ran_what_through_a_freeze_a_kill_and_a_restart_and_ends_with_the_verdict() -> None:
@@ -21,13 +25,14 @@ def test_the_demo_shows_who_ran_what_through_a_freeze_a_kill_and_a_restart_and_e
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=60 * MINUTES_MAX,
+        timeout=PATIENCE_SECONDS,
         check=False,
     )
     story = told.stdout
     print(story)  # for whoever reads why it failed
     assert (told.returncode, told.stderr) == (0, "")
     said = re.findall(r"^\d\d:\d\d:\d\d  (\w+) +(.*)$", story, re.MULTILINE)
+    assert _shown_seconds(story) <= SHOWN_SECONDS_MAX
 
     freeze, frozen = _one(said, r"(\w+) is frozen \(SIGSTOP\)")
     kill, killed = _one(said, r"(\w+) is killed \(SIGKILL\)")
@@ -52,6 +57,12 @@ def test_the_demo_shows_who_ran_what_through_a_freeze_a_kill_and_a_restart_and_e
     assert re.search(r"^\d+ due minutes were served, 0 of them twice\.$", story, re.MULTILINE)
     assert re.search(r"^Runs: \w+ \d+(, \w+ \d+)+$", story, re.MULTILINE)
     assert re.fullmatch(r"\d+ properties hold, \d+ events, \d+ crashes", story.splitlines()[-1])
+
+
+def _shown_seconds(story: str) -> float:
+    """The seconds from the first time that the demo prints to the last one."""
+    times = [datetime.strptime(each, "%H:%M:%S") for each in re.findall(r"^(\d\d:\d\d:\d\d)  ", story, re.MULTILINE)]
+    return (times[-1] - times[0]).total_seconds() % 86_400  # it may begin before midnight
 
 
 def _one(said: list[tuple[str, str]], pattern: str) -> tuple[int, str]:

@@ -48,6 +48,14 @@ SAMPLES: list[DulyError] = [
     errors.TaskInvalidStructureError([], "empty"),
     errors.TaskInvalidStructureError([], "empty", task="backup"),
     errors.TaskListMismatchError(expected=["a"], actual=["b"], added=["b"], removed=["a"], changed={}),
+    errors.TaskListMismatchError(
+        expected=["a"],
+        actual=["a"],
+        added=[],
+        removed=[],
+        changed={},
+        interrupted={"stored": "restart", "declared": "wait"},
+    ),
     errors.StoreError("why", store="state.db"),
     errors.StoreError(
         "why",

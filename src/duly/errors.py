@@ -438,6 +438,7 @@ class TaskListMismatchError(DulyError):
         added: names that are declared, and not stored.
         removed: names that are stored, and not declared.
         changed: by name, what differs, stored and declared.
+        interrupted: the option, stored and declared, if it differs; it belongs to the set of a shared store.
     """
 
     def __init__(
@@ -448,16 +449,21 @@ class TaskListMismatchError(DulyError):
         added: Sequence[str],
         removed: Sequence[str],
         changed: Mapping[str, Mapping[str, Any]],
+        interrupted: Mapping[str, str] | None = None,
     ) -> None:
+        option = ""
+        if interrupted is not None:
+            option = f"; interrupted is '{interrupted['declared']}' and was '{interrupted['stored']}'"
         super().__init__(
             f"Declared tasks do not match the stored ones: "
-            f"{len(added)} added, {len(removed)} removed, {len(changed)} changed",
+            f"{len(added)} added, {len(removed)} removed, {len(changed)} changed{option}",
             hint='declare the stored tasks unchanged, or use on_mismatch="override" to let the declaration win',
             expected=list(expected),
             actual=list(actual),
             added=list(added),
             removed=list(removed),
             changed=dict(changed),
+            **({} if interrupted is None else {"interrupted": dict(interrupted)}),
         )
 
 

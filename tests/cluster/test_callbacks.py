@@ -4,14 +4,18 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
+from typing import Any
 
 import pytest
 
 import duly
+from duly.engine.runner import Runner
 from duly.errors import LeaseLostError, StopSchedulerError
-from duly.events import LeaseLost, LeaseResumed, LeaseSuspended, TaskRunFenced
+from duly.events import Event, LeaseLost, LeaseResumed, LeaseSuspended, TaskRunFenced, TaskRunStarted
 from duly.testing import SimulatedCluster
 from duly.testing.cluster import ClusterHost
+from tests.cluster.guards import THREAD_GATE, take_out_of_a_host
 from tests.cluster.witness import Witness, minutely
 
 LEASE = timedelta(seconds=30)
@@ -201,6 +205,135 @@ async def test_clean_up_has_a_third_of_the_lease_and_then_no_step_any_more(
     assert max(cleaned) <= woken + LEASE / 3
     assert [what for _, what in diary.lines].count("is told again") == (1 if not swallows else 100 - len(cleaned))
     assert [event.task_name for event in first.events if isinstance(event, TaskRunFenced)] == ["long"]
+
+
+# --- threads ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Desk:
+    """Blocking callbacks of one minutely task on several hosts, and the calls of them."""
+
+    cluster: SimulatedCluster
+    calls: list[tuple[int, datetime]] = field(default_factory=list)
+    """On which host, and when."""
+
+    async def host(self, **options: Any) -> ClusterHost:
+        host = await self.cluster.host()
+
+        def note() -> None:
+            self.calls.append((host.number, self.cluster.now))
+
+        await host.scheduler(**options).initialize([("report", "* * * * *", note, timedelta(seconds=30))])
+        return host
+
+    def since(self, moment: datetime) -> list[tuple[int, datetime]]:
+        return [(number, at) for number, at in self.calls if at >= moment]
+
+
+async def frozen_before_the_answer(desk: Desk, *hosts: ClusterHost) -> ClusterHost:
+    """The host that was granted the start of the next minute, and is frozen before the answer reaches it."""
+
+    def freeze(host: ClusterHost, request: str, made: bool) -> None:
+        if request == "write" and made:
+            for each in hosts:
+                each.on_request = None
+            host.freeze()
+
+    for host in hosts:
+        host.on_request = partial(freeze, host)
+    await desk.cluster.advance(seconds=60 - desk.cluster.now.second)
+    (frozen,) = (host for host in hosts if host.frozen)
+    assert desk.since(desk.cluster.now) == []
+    return frozen
+
+
+async def an_answer_after_the_burial(cluster: SimulatedCluster) -> None:
+    """SPEC 9.6: the start was granted, but its callback never begins; the other host has repeated the run."""
+    desk = Desk(cluster)
+    hosts = [await desk.host(), await desk.host()]
+    await cluster.advance(seconds=20)
+    frozen = await frozen_before_the_answer(desk, *hosts)
+    (other,) = (host for host in hosts if host is not frozen)
+    granted = cluster.now
+    await cluster.advance(seconds=50)
+    ((number, again),) = desk.since(granted)
+    assert number == other.number
+    assert again >= granted + LEASE
+    await cluster.advance(seconds=5)
+    await frozen.thaw()
+    await cluster.advance(seconds=1)
+    assert desk.since(again) == [(other.number, again)]
+    assert [event.task_name for event in frozen.events if isinstance(event, TaskRunFenced)] == ["report"]
+
+
+async def an_answer_without_trust(cluster: SimulatedCluster) -> None:
+    """SPEC 9.6: with nobody to bury its host, the callback begins when a beat is answered again, and once."""
+    desk = Desk(cluster)
+    host = await desk.host()
+    await cluster.advance(seconds=20)
+    await frozen_before_the_answer(desk, host)
+    granted = cluster.now
+    await cluster.advance(seconds=35)
+    host.cut_off = True
+    await host.thaw()
+    await cluster.advance(seconds=12)
+    assert desk.since(granted) == []
+    host.cut_off = False
+    await cluster.advance(seconds=10)
+    ((_, began),) = desk.since(granted)
+    assert began >= granted + timedelta(seconds=47)
+    told = [type(event) for event in host.events if isinstance(event, LeaseSuspended | LeaseResumed | TaskRunFenced)]
+    assert told == [LeaseSuspended, LeaseResumed]
+    assert [record.outcome for record in cluster.memory.runs] == ["success", "success"]
+
+
+async def a_thread_that_wakes_without_trust(cluster: SimulatedCluster) -> None:
+    """SPEC 9.6: the lease was trusted when the thread was asked to call, and is not when the thread gets to it."""
+    desk = Desk(cluster)
+
+    def freeze(event: Event) -> None:  # which is announced when the start is durable, before the call
+        (host,) = cluster.hosts
+        if isinstance(event, TaskRunStarted) and len(host.starts("report")) == 2:
+            host.freeze()
+
+    host = await desk.host(on_event=freeze)
+    await cluster.advance(seconds=50)
+    frozen = cluster.now
+    assert host.frozen
+    assert desk.since(frozen) == []
+    await cluster.advance(seconds=35)
+    host.cut_off = True
+    await host.thaw()
+    await cluster.advance(seconds=12)
+    assert desk.since(frozen) == []
+    host.cut_off = False
+    await cluster.advance(seconds=10)
+    assert len(desk.since(frozen)) == 1
+
+
+LATE = (an_answer_after_the_burial, an_answer_without_trust, a_thread_that_wakes_without_trust)
+"""Blocking callbacks whose turn comes when their host may not begin them."""
+
+
+@pytest.mark.parametrize("late", LATE, ids=lambda late: late.__name__)
+async def test_a_blocking_callback_does_not_begin_without_a_lease(
+    cluster: SimulatedCluster, late: Callable[[SimulatedCluster], Awaitable[None]]
+) -> None:
+    await late(cluster)
+
+
+@pytest.mark.parametrize("late", LATE, ids=lambda late: late.__name__)
+async def test_without_the_thread_gate_it_does(
+    cluster: SimulatedCluster,
+    late: Callable[[SimulatedCluster], Awaitable[None]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The test before can object."""
+    monkeypatch.setattr(Runner, "_call_in_thread", vars(Runner)["_call_in_thread"])  # so that it is put back afterwards
+    take_out_of_a_host({THREAD_GATE})
+    with pytest.raises(AssertionError):
+        await late(cluster)
 
 
 # --- stopping --------------------------------------------------------------------------------------------------------

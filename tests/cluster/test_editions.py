@@ -416,3 +416,24 @@ async def test_on_mismatch_refuse_refuses_a_newer_set_and_an_older_one(
     with pytest.raises(TaskListMismatchError):
         await host.scheduler(on_mismatch="refuse").initialize(minutely(witness, host, *names))
     assert in_force(cluster) == (set(NEW) if names is OLD else set(OLD))
+
+
+async def test_on_mismatch_refuse_refuses_a_set_that_differs_in_interrupted_alone(
+    cluster: SimulatedCluster, witness: Witness
+) -> None:
+    """SPEC 9.13, 9.14: it is another edition; in a first call and in a later one."""
+    await pod(cluster, witness, *OLD)
+    host = await cluster.host()
+    tasks = minutely(witness, host, *OLD)
+    with pytest.raises(TaskListMismatchError, match="interrupted is 'wait' and was 'restart'") as raised:
+        await host.scheduler(on_mismatch="refuse", interrupted="wait").initialize(tasks)
+    assert raised.value.details["interrupted"] == {"stored": "restart", "declared": "wait"}
+    assert raised.value.details["changed"] == {}
+    scheduler = host.scheduler(on_mismatch="refuse")
+    await scheduler.initialize(tasks)
+    other = await cluster.host()
+    await other.scheduler(interrupted="wait").initialize(minutely(witness, other, *OLD))
+    await cluster.advance(seconds=10)
+    with pytest.raises(TaskListMismatchError, match="interrupted is 'restart' and was 'wait'"):
+        await scheduler.initialize(tasks)
+    assert cluster.memory.edition == 2

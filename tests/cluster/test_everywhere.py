@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from duly.engine import runner
-from tests.cluster.guards import STEP_FENCE, take_out_of_a_host
+from tests.cluster.guards import STEP_FENCE, THREAD_GATE, take_out_of_a_host
 from tests.cluster.scenarios import SCENARIOS, Fault, Point, drawn, faults_at, played
 from tests.conftest import soak_seconds
 from tests.counts import SEED, share
@@ -71,6 +71,22 @@ async def test_a_host_without_the_step_fence_is_found(monkeypatch: pytest.Monkey
     take_out_of_a_host({STEP_FENCE})
     with pytest.raises(AssertionError, match="cut off"):
         await strike(point, Fault("cut off", 3))
+
+
+async def test_a_host_without_the_thread_gate_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The judge can object: a blocking callback begins when its host wakes up, after the run that repeated it."""
+    freeze, points = Fault("freeze", 3), [each for each in await points_of("a retry") if each.kind == "after"]
+    monkeypatch.setattr(runner.Runner, "_call_in_thread", vars(runner.Runner)["_call_in_thread"])
+    take_out_of_a_host({THREAD_GATE})
+    for point in points:
+        try:
+            await strike(point, freeze)
+        except AssertionError:
+            break
+    else:
+        pytest.fail("no objection")
+    monkeypatch.undo()
+    await strike(point, freeze)
 
 
 @pytest.mark.soak

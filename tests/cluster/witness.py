@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import pairwise
 
+import duly
 from duly.testing.cluster import ClusterHost, SimulatedCluster
 
 Callback = Callable[[], Awaitable[None]]
@@ -19,6 +20,7 @@ class Run:
     host: int
     began: datetime
     last_step: datetime
+    fence: int
     outcome: str = "running"
 
 
@@ -35,8 +37,7 @@ class Witness:
         """Work that takes some seconds in some steps."""
 
         async def work() -> None:
-            run = Run(task, host.number, self.cluster.now, self.cluster.now)
-            self.runs.append(run)
+            run = self._begin(host, task)
             try:
                 self._stepped(host)
                 for _ in range(steps if seconds else 0):
@@ -52,8 +53,16 @@ class Witness:
 
     def note(self, host: ClusterHost, task: str) -> None:
         """A blocking callback was called; here it takes no time."""
-        self.runs.append(Run(task, host.number, self.cluster.now, self.cluster.now, "returned"))
+        self._begin(host, task).outcome = "returned"
         self._stepped(host)
+
+    def _begin(self, host: ClusterHost, task: str) -> Run:
+        current = duly.current_run()
+        assert current is not None
+        assert current.fence is not None
+        run = Run(task, host.number, self.cluster.now, self.cluster.now, current.fence)
+        self.runs.append(run)
+        return run
 
     def _stepped(self, host: ClusterHost) -> None:
         if self.on_step is not None:
@@ -68,13 +77,17 @@ class Witness:
         return [run.began.strftime("%H:%M:%S") for run in self.of(task)]
 
     def overlaps(self) -> list[tuple[Run, Run]]:
-        """Runs of one task of which the later one began before the last step of the earlier one."""
+        """Runs of one task of which the later one began before the last step of the earlier one, or was granted first.
+
+        A callback that takes no time overlaps with nothing; that it began after its host was buried shows in the order
+        of the grants alone.
+        """
         tasks = {run.task for run in self.runs}
         return [
             (earlier, later)
             for task in tasks
             for earlier, later in pairwise(self.of(task))
-            if later.began < earlier.last_step
+            if later.began < earlier.last_step or later.fence < earlier.fence
         ]
 
 

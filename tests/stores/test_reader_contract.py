@@ -29,7 +29,7 @@ from duly.stores.port import (
     TaskPlace,
     TaskSelection,
 )
-from tests.postgres_server import bundled_binaries, server_of
+from tests.postgres_server import bundled_binaries, debian_binaries, server_of
 from tests.stores.made import Row, Run
 from tests.stores.shelves import AT, PostgresShelf, Shelf, SqliteShelf, put_mixed
 
@@ -43,9 +43,25 @@ def postgres() -> Iterator[PostgresShelf]:
     made.close()
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(scope="module")
+def debian() -> Iterator[PostgresShelf]:
+    made = PostgresShelf(server_of(debian_binaries()))
+    yield made
+    made.close()
+
+
+SERVERS = ("postgres", pytest.param("debian", marks=pytest.mark.slow))
+
+
+@pytest.fixture(params=SERVERS)
+def on_a_server(request: pytest.FixtureRequest) -> PostgresShelf:
+    shelf: PostgresShelf = request.getfixturevalue(request.param)
+    return shelf
+
+
+@pytest.fixture(params=["sqlite", *SERVERS])
 def shelf(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shelf]:
-    chosen = SqliteShelf(tmp_path) if request.param == "sqlite" else request.getfixturevalue("postgres")
+    chosen = SqliteShelf(tmp_path) if request.param == "sqlite" else request.getfixturevalue(request.param)
     yield chosen
     chosen.clear()
 
@@ -446,7 +462,7 @@ def without_host(task: KnownTask) -> KnownTask:
 @pytest.mark.parametrize("held", [True, False], ids=["held", "free"])
 @pytest.mark.parametrize("seed", range(3))
 def test_both_readers_say_the_same_of_the_same_tasks(
-    tmp_path: Path, postgres: PostgresShelf, seed: int, held: bool
+    tmp_path: Path, on_a_server: PostgresShelf, seed: int, held: bool
 ) -> None:
     """Cohorts, what is owed for longest, and what follows from them."""
 
@@ -469,15 +485,15 @@ def test_both_readers_say_the_same_of_the_same_tasks(
         ]
 
     try:
-        on_a_server = put_mixed(postgres, seed, held=held).read(question)
+        theirs = put_mixed(on_a_server, seed, held=held).read(question)
     finally:
-        postgres.clear()
+        on_a_server.clear()
     shelf = SqliteShelf(tmp_path)
     try:
         in_a_file = put_mixed(shelf, seed, held=held).read(question)
     finally:
         shelf.clear()
-    for one, other in zip(on_a_server, in_a_file, strict=True):
+    for one, other in zip(theirs, in_a_file, strict=True):
         assert one == other
 
 
@@ -511,7 +527,7 @@ NAMES = (
 )
 
 
-def test_a_pattern_means_the_same_to_every_reader(tmp_path: Path, postgres: PostgresShelf) -> None:
+def test_a_pattern_means_the_same_to_every_reader(tmp_path: Path, on_a_server: PostgresShelf) -> None:
     """SQLite's GLOB, and a regular expression of PostgreSQL that is made of it."""
 
     def question(view: View) -> dict[str, tuple[bool, set[str]]]:
@@ -523,7 +539,7 @@ def test_a_pattern_means_the_same_to_every_reader(tmp_path: Path, postgres: Post
     rows = [Row(name) for name in NAMES]
     runs: list[Run] = [(n, n, "cron", 0, n, n, "success", None) for n in range(1, len(NAMES) + 1)]
     try:
-        on_a_server = postgres.put(rows, runs).read(question)
+        theirs = on_a_server.put(rows, runs).read(question)
     finally:
-        postgres.clear()
-    assert on_a_server == SqliteShelf(tmp_path).put(rows, runs).read(question)
+        on_a_server.clear()
+    assert theirs == SqliteShelf(tmp_path).put(rows, runs).read(question)

@@ -14,7 +14,7 @@ from duly.errors import ClusterZoneError, ForeignSetError, HostGoneError, StoreR
 from duly.stores.port import Outcome
 from duly.stores.shared import Act, Arrival, EditionVerdict, arrivals_digest, outcome_of, set_digest
 from tests.cluster.judged_trace import judge_lines
-from tests.postgres_server import bundled_binaries, server_of
+from tests.postgres_server import bundled_binaries, debian_binaries, server_of
 from tests.stores.shared_hosts import HOUR, LEASE, MINUTE, NOON, SharedStore, TaskSet, TestHost, generations, state
 from tests.stores.shared_stores import MemoryStoreUnderTest, PostgresStoreUnderTest
 
@@ -31,11 +31,18 @@ def postgres() -> Iterator[PostgresStoreUnderTest]:
     store.connection.close()
 
 
-@pytest.fixture(params=["memory", "postgres"])
+@pytest.fixture(scope="module")
+def debian() -> Iterator[PostgresStoreUnderTest]:
+    store = PostgresStoreUnderTest(server_of(debian_binaries()))
+    yield store
+    store.connection.close()
+
+
+@pytest.fixture(params=["memory", "postgres", pytest.param("debian", marks=pytest.mark.slow)])
 def store(request: pytest.FixtureRequest) -> SharedStore:
     if request.param == "memory":
         return MemoryStoreUnderTest()
-    on_a_server: PostgresStoreUnderTest = request.getfixturevalue("postgres")
+    on_a_server: PostgresStoreUnderTest = request.getfixturevalue(request.param)
     on_a_server.empty()
     return on_a_server
 

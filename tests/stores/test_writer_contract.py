@@ -20,7 +20,7 @@ from duly.stores import SqliteStore
 from duly.stores.port import Outcome
 from duly.stores.shared import outcome_of
 from tests.core.helpers import stored_tasks
-from tests.postgres_server import bundled_binaries, server_of
+from tests.postgres_server import bundled_binaries, debian_binaries, server_of
 from tests.stores.contract import AT_NOON, DELAY, NOON, Life, Place, at, ended, start, task
 from tests.stores.shared_hosts import SharedStore, TestHost
 from tests.stores.shared_stores import MemoryStoreUnderTest, PostgresStoreUnderTest
@@ -106,7 +106,14 @@ def postgres() -> Iterator[PostgresStoreUnderTest]:
     store.connection.close()
 
 
-@pytest.fixture(params=["sqlite", "memory", "postgres"])
+@pytest.fixture(scope="module")
+def debian() -> Iterator[PostgresStoreUnderTest]:
+    store = PostgresStoreUnderTest(server_of(debian_binaries()))
+    yield store
+    store.connection.close()
+
+
+@pytest.fixture(params=["sqlite", "memory", "postgres", pytest.param("debian", marks=pytest.mark.slow)])
 async def writer(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Writer]:
     """Each store in turn, empty."""
     if request.param == "sqlite":
@@ -117,7 +124,7 @@ async def writer(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
     elif request.param == "memory":
         yield SharedWriter(MemoryStoreUnderTest())
     else:
-        on_a_server: PostgresStoreUnderTest = request.getfixturevalue("postgres")
+        on_a_server: PostgresStoreUnderTest = request.getfixturevalue(request.param)
         on_a_server.empty()
         on_a_server.now = AT_NOON
         yield SharedWriter(on_a_server)

@@ -28,6 +28,7 @@ from duly.engine.colleagues import Declared, Member, present_state, restarts_int
 from duly.engine.declare import Effect, Initialization
 from duly.engine.engine import Engine
 from duly.engine.membership import Connections, Membership
+from duly.engine.options import Options
 from duly.engine.pacing import paced
 from duly.engine.setup import Setup
 from duly.engine.shared_clock import SharedClock
@@ -253,8 +254,10 @@ class Cluster:
             ),
         )
         is_asked = act in (Act.JOIN, Act.REDECLARE)  # by the application, and not by what became of other hosts
-        if options.on_mismatch == "refuse" and is_asked and stored and resolution.changes_tasks:
-            raise TaskListMismatchError(**difference(resolution))
+        if options.on_mismatch == "refuse" and is_asked and stored:
+            interrupted = _differing_interrupted(content, options)
+            if resolution.changes_tasks or interrupted is not None:
+                raise TaskListMismatchError(**difference(resolution), interrupted=interrupted)
         arrived = sorted([*resolution.added, *(each.new for each in resolution.overridden)], key=_generation)
         arrivals = [Arrival(task.name, task.expression.text, task.delay) for task in arrived]
         gone = [each.task for each in resolution.orphaned] + [each.old for each in resolution.overridden]
@@ -428,6 +431,13 @@ def _in_effect(declaration: DeclarationResult) -> Resolution:
     if declaration.answer.verdict is EditionVerdict.APPLIED:
         return resolution
     return Resolution(resolution.now, resolution.preserved)
+
+
+def _differing_interrupted(content: SharedContent, options: Options) -> dict[str, str] | None:
+    """The option `interrupted` in force and here, if they differ: it belongs to the declared set (SPEC 9.13)."""
+    if content.interrupted is None or content.interrupted == options.interrupted:
+        return None
+    return {"stored": content.interrupted, "declared": options.interrupted}
 
 
 def _moved(resolution: Resolution, arrived: Sequence[Task], in_threads: frozenset[int]) -> Steps[Moved]:

@@ -31,7 +31,7 @@ from duly.stores.shared import (
     WriteAnswer,
 )
 from duly.stores.shared_trace import TracePart, TraceStart
-from duly.testing.host import SimulatedHost, microseconds_of, worker_of
+from duly.testing.host import SimulatedHost, microseconds_of
 from duly.testing.shared import SharedMemory
 from duly.threads import JOIN_SECONDS, Threads
 
@@ -247,15 +247,17 @@ class ClusterHost(SimulatedHost):
         await self._cluster.pass_until(stop)
 
     def _new_worker(self) -> Threads:
-        return HostWorker(worker_of(self._dice, self._clock), self.unfrozen)
+        return HostThreads(super()._new_worker(), self.unfrozen)
+
+    def _new_pool(self, size: int) -> Threads:
+        return HostThreads(super()._new_pool(size), self.unfrozen)
 
 
-class HostWorker:
-    """The thread of a host's writes: an answer that arrives while the host is frozen waits there."""
-
-    size = 1
+class HostThreads:
+    """Threads of a host: while it is frozen no call begins, and an answer that arrives waits there."""
 
     def __init__(self, inner: Threads, unfrozen: Callable[[], Awaitable[None]]) -> None:
+        self.size = inner.size
         self._inner = inner
         self._unfrozen = unfrozen
 

@@ -110,7 +110,7 @@ class SimulatedHost:
         self._host = Host(
             clock=self._clock,
             new_identifier=lambda: f"{next(self._identifiers):032x}",
-            new_pool=lambda size: Inline(size) if self._dice is None else SeededPool(size, self._dice),
+            new_pool=self._new_pool,
             default_threads=_THREADS,
             new_worker=self._new_worker,
             new_ticker=lambda: SimulatedTicker(self._clock),
@@ -203,6 +203,9 @@ class SimulatedHost:
 
     def _new_worker(self) -> Threads:
         return worker_of(self._dice, self._clock)
+
+    def _new_pool(self, size: int) -> Threads:
+        return Inline(size) if self._dice is None else SeededPool(size, self._dice)
 
     def _store_place(self) -> str | Path | Store:
         if self._given_store is not None:
