@@ -177,7 +177,7 @@ class TaskRunCompleted(TaskEvent):
     """A callback returned, and that is durable."""
 
     task_name: str  #: the name of the task
-    #: milliseconds from the call of the callback to its return; runs that start together count from the first call
+    #: milliseconds from the call of the callback to its return, to about a millisecond
     duration: float
     run_id: int  #: the number of the run, unique in its store
     success: bool = True  #: always true
@@ -190,7 +190,7 @@ class TaskRunFailed(TaskEvent):
     level = WARNING
     unless_none: ClassVar[frozenset[str]] = frozenset({"next_retry_at", "host"})
     task_name: str  #: the name of the task
-    #: milliseconds from the call of the callback to its end; runs that start together count from the first call
+    #: milliseconds from the call of the callback to its end, to about a millisecond
     duration: float
     error: str  #: type and text of the exception
     run_id: int  #: the number of the run, unique in its store

@@ -1,6 +1,7 @@
 """The three standard streams: open whatever the caller closed, and with errors that say which stream failed."""
 
 import contextlib
+import errno
 import io
 import os
 import sys
@@ -28,21 +29,39 @@ class _Output(io.FileIO):
 
     def write(self, data: "ReadableBuffer") -> int:
         try:
-            return super().write(data)
+            written: int | None = super().write(data)
         except BrokenPipeError as fault:
             raise ReaderGoneError from fault
         except OSError as fault:
             raise OutputError(fault.errno, fault.strerror) from fault
+        if written is None:  # whoever made it does not want writers to wait
+            raise OutputError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        return written
 
 
 class _Errors(io.FileIO):
     """Standard error, which drops what it cannot write: there is no place left to say so, and the exit code remains."""
 
     def write(self, data: "ReadableBuffer") -> int:
+        written: int | None
         try:
-            return super().write(data)
+            written = super().write(data)
         except OSError:
-            return memoryview(data).nbytes
+            written = None
+        return memoryview(data).nbytes if written is None else written
+
+
+class _Unbuffered(io.BufferedWriter):
+    """Keeps nothing back.
+
+    Not the file itself: a disk that fills up, or a reader that goes away, takes the beginning of a long text, which is
+    no error yet. Text streams do not ask how much was written; a buffer goes on with the rest, and then there is one.
+    """
+
+    def write(self, data: "ReadableBuffer") -> int:
+        written = super().write(data)
+        self.flush()
+        return written
 
 
 def prepare() -> None:
@@ -68,7 +87,7 @@ def _stream(given: TextIO | None, number: int, kind: Callable[..., io.FileIO]) -
     raw = kind(number, "w", closefd=False)
     unbuffered = given is not None and given.write_through
     return io.TextIOWrapper(
-        raw if unbuffered else io.BufferedWriter(raw),
+        _Unbuffered(raw) if unbuffered else io.BufferedWriter(raw),
         encoding=None if given is None else given.encoding,
         # Names and error texts come from elsewhere: a letter that the terminal cannot show must not raise.
         errors="backslashreplace",

@@ -29,7 +29,7 @@ class StartBlock:
 
 
 class SuccessBlock:
-    """Runs that started for the same reason, and whose callbacks returned at the same instant."""
+    """Runs that started for the same reason, and whose callbacks were called and returned at the same instants."""
 
     __slots__ = ("at", "called_at", "grounds", "runs", "tasks")
 
@@ -37,7 +37,7 @@ class SuccessBlock:
         self, at: Instant, grounds: Grounds, tasks: list[Task], runs: list[int], called_at: Instant | None = None
     ) -> None:
         self.at = at
-        self.called_at = called_at  # as they were decided together, they were called together
+        self.called_at = called_at
         self.grounds = grounds
         self.tasks = tasks
         self.runs = runs  # their numbers
@@ -115,7 +115,12 @@ class Ends:
             self.count += 1
             return
         last = self._last
-        if last is not None and last.at == ended.at and last.grounds is ended.grounds:
+        if (
+            last is not None
+            and last.at == ended.at
+            and last.grounds is ended.grounds
+            and last.called_at == ended.called_at
+        ):
             last.tasks += ended.tasks
             last.runs += ended.runs
         else:

@@ -36,7 +36,14 @@ A stride has costs of its own: with 16, the event loop's thread took 6 % more pr
 """
 
 CALLS_BETWEEN_CLOCK_READS: Final = 8
-"""How often a stride asks whether its slice of time is over, if no end tells that time has passed."""
+"""How often a stride looks how much time has passed, while its callbacks return in one and the same millisecond."""
+
+CALLED_TOGETHER_SECONDS: Final = 0.001
+"""Callbacks of a stride that are called within this time count from the first of these calls.
+
+It is the millisecond to which ends are stamped. A stride of callbacks that return at once takes less: by their ends
+they took no time, so that these do not differ in it, and are written together.
+"""
 
 INTERRUPT_PATIENCE_SECONDS: Final = 1.0
 """How long a KeyboardInterrupt waits for its run's end to become durable."""
@@ -47,13 +54,13 @@ INTERRUPT_PATIENCE_SECONDS: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """The facts that runs share whose starts became durable together, and that are called one after the other."""
+    """The facts that runs share whose starts became durable together, and that are called in the same instant."""
 
     owner: object
     """The scheduler."""
 
     elapsed: float
-    """When the first of them is called, in elapsed seconds: their durations count from here."""
+    """When they are called, in elapsed seconds, to within `CALLED_TOGETHER_SECONDS`: durations count from here."""
 
     at: Instant | None
     """That moment by the wall clock."""
@@ -69,6 +76,17 @@ class Call:
 
     lease: Lease = ALWAYS
     """The right of their host to act."""
+
+    def again(self, elapsed: float, at: Instant) -> "Call":
+        """The call, at a later moment, of starts that became durable together with these."""
+        return Call(self.owner, elapsed, at, self.zone, self.outer, self.fence, self.lease)
+
+    def called_at(self, ended: Instant) -> Instant | None:
+        """When a run was called that ended at this instant.
+
+        Ends are in whole milliseconds: a run that took less than one was called when it ended.
+        """
+        return ended if self.at is not None and ended - self.at < 1000 else self.at
 
 
 class Run:
@@ -243,8 +261,8 @@ class Runner:
         Returns how many were called: fewer than a stride's when their slice of time is over.
         """
         tasks, first_run = block.tasks[first : first + STRIDE_CALLS_MAX], block.first_run + first - 1
-        runs, grounds, call, called = self.runs, block.grounds, self._call, 0
-        assert call is not None
+        runs, grounds, called = self.runs, block.grounds, 0
+        call = self._call_again(self._clock.elapsed())
         returned = self._returned
         begin, run_on_loop = steps.begin, self._run_on_loop
         with steps:
@@ -253,16 +271,34 @@ class Runner:
                 run = runs.get(task) if runs else None
                 if run is None:
                     run = Run(task, first_run + called, grounds, call)
+                else:  # it held its thread until now
+                    run.call = call
                 waiting = begin(run_on_loop(run) if run.runs_on is RunsOn.LOOP else self._run_in_thread(run))
                 if waiting is not None and not run.ended:
                     run.work = waiting
                     runs[task] = run
-                if self._returned is not returned or called % CALLS_BETWEEN_CLOCK_READS == 0:
-                    returned = self._returned
-                    if self._clock.elapsed() - slice_began > SLICE_SECONDS:
+                now_returned = self._returned
+                if (
+                    now_returned is not returned  # the first end of its millisecond, or a failure
+                    or now_returned is None
+                    or waiting is not None
+                    or called % CALLS_BETWEEN_CLOCK_READS == 0
+                ):
+                    returned = now_returned
+                    elapsed = self._clock.elapsed()
+                    if elapsed - slice_began > SLICE_SECONDS:
                         break
+                    if elapsed - call.elapsed > CALLED_TOGETHER_SECONDS:
+                        call = self._call_again(elapsed)
+                        self._record_returned()  # ends that are recorded together share their call
+                        returned = None
         self._record_returned()
         return called
+
+    def _call_again(self, elapsed: float) -> Call:
+        """The call of admitted starts that are called from now on."""
+        assert self._call is not None
+        return self._call.again(elapsed, Instant(self._clock.now()))
 
     def _record_returned(self) -> None:
         """Record the ends of callbacks that returned in their first step, and have not been recorded yet."""
@@ -308,7 +344,7 @@ class Runner:
                 returned = self._returned
                 if returned is None or returned.at != at:
                     self._record_returned()
-                    self._returned = returned = SuccessBlock(at, grounds, [], [], run.call.at)
+                    self._returned = returned = SuccessBlock(at, grounds, [], [], run.call.called_at(at))
                 returned.tasks.append(run.task)
                 returned.runs.append(run.number)
             run.work = None  # its context refers to the run: without this only a garbage collection frees the two
@@ -384,7 +420,8 @@ class Runner:
         else:
             del self.runs[run.task]
         if error is None:
-            self._journal.succeeded(SuccessBlock(at, run.grounds, [run.task], [run.number], run.call.at))
+            called_at = run.call.called_at(at)
+            self._journal.succeeded(SuccessBlock(at, run.grounds, [run.task], [run.number], called_at))
         else:
             self._journal.failed(failure(run, error, at))
         self._count_returned(1)
@@ -491,8 +528,9 @@ def failure(run: Run, error: BaseException, at: Instant) -> End:
     if isinstance(state, Running):
         after = fail(state, at, task.delay)
         retry_at, failures = after.pending_retry_until, after.failures
+    called_at = run.call.called_at(at)
     return End(
-        task, run.number, run.grounds, at, error_text(error), retry_at, failures, run.call.at, traceback_text(error)
+        task, run.number, run.grounds, at, error_text(error), retry_at, failures, called_at, traceback_text(error)
     )
 
 

@@ -25,7 +25,7 @@ from duly.cli.time_text import existing, host_zone, now, zone_named
 from duly.core.moments import Instant, as_datetime, instant_of
 from duly.insight.json_form import json_form
 from duly.insight.moment_text import parse_duration, parse_moment
-from duly.insight.words import stretch
+from duly.insight.words import counted, stretch
 from duly.simulation.plot import FORMATS, draw
 from duly.simulation.result import SimulatedStart, Simulation, TaskSummary
 from duly.simulation.scenario import Downtime, Scenario
@@ -260,8 +260,8 @@ def _seconds(text: str) -> float:
 def _show(simulation: Simulation, zone: tzinfo, limit: int) -> None:
     first, last = as_datetime(simulation.from_, zone), as_datetime(simulation.to, zone)
     say(
-        f"{len(simulation.tasks)} tasks, {first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M}, "
-        f"{simulation.zone}: {len(simulation.starts)} starts",
+        f"{counted(len(simulation.tasks), 'task')}, {first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M}, "
+        f"{simulation.zone}: {counted(len(simulation.starts), 'start')}",
         style="bold",
     )
     for note in simulation.notes:
@@ -316,9 +316,9 @@ def _show_summary(tasks: Sequence[TaskSummary], zone: tzinfo) -> None:
         ]
         for each in tasks
     ]
-    counted = ("starts", "failures", "retries", "interrupted", "missed", "skipped", "repeated")
-    headings = ("task", *counted, "latest start", "longest lateness")
-    show(table(headings, rows, right={*counted, "longest lateness"}, spare=_SPARE, header_style="bold"))
+    numbers = ("starts", "failures", "retries", "interrupted", "missed", "skipped", "repeated")
+    headings = ("task", *numbers, "latest start", "longest lateness")
+    show(table(headings, rows, right={*numbers, "longest lateness"}, spare=_SPARE, header_style="bold"))
     say(
         "missed: served later, all at once; skipped: minutes that do not exist; repeated: due the first time only",
         "dim",

@@ -135,8 +135,11 @@ def _read_schedule(draft: Draft, schedule: str) -> None:
 
 
 def _read_zone(draft: Draft, variables: dict[str, str]) -> None:
-    if "CRON_TZ" in variables:
-        draft.zone, draft.zone_origin = variables["CRON_TZ"], "CRON_TZ"
+    zone = variables.get("CRON_TZ")
+    if zone:
+        draft.zone, draft.zone_origin = zone, "CRON_TZ"
+    elif zone is not None:
+        draft.notes.append("CRON_TZ is empty: the zone of its times is the host's, here as in cron")
     if "TZ" in variables:
         draft.notes.append(f"TZ={variables['TZ']} is a variable of the command, and not the zone of its times")
 

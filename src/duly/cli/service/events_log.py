@@ -23,6 +23,7 @@ from duly.cli.service.event_lines import ExpressionOf, Line, event_line
 from duly.cli.target import shortened_traceback
 from duly.clock import SystemClock
 from duly.core.moments import as_datetime
+from duly.engine.failure import traceback_text
 from duly.events import Event
 from duly.insight.words import counted
 from duly.text import plain
@@ -89,7 +90,7 @@ class EventsLog:
         if self.json:
             fields = event.fields
             if exception is not None:
-                fields["traceback"] = "".join(traceback.format_exception(exception))
+                fields["traceback"] = traceback_text(exception)
             self._write_json(event.level, event.name, fields)
         elif type(event) in _CHANGES and self._level > events.DEBUG:
             if self._one_more(type(event)) <= _CHANGES_LISTED_MAX:

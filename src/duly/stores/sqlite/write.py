@@ -6,11 +6,11 @@ works, the interpreter is free for the event loop.
 
 import json
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import accumulate, groupby
 from operator import itemgetter
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 from duly.core.changes import Batch, Ends, StartBlock, SuccessBlock
 from duly.core.moments import Instant
@@ -18,6 +18,7 @@ from duly.core.resolution import MARK_KEPT, Mark
 from duly.core.task import SERVED_AHEAD_SECONDS_MAX, SHORTEST_DELAY, Cause, Correction, End, Grounds, Task
 from duly.stores.port import Replacement
 
+T = TypeVar("T")
 Verb = Literal["replaced", "written"]
 
 DECLARED_TOGETHER_MIN: Final = 8
@@ -36,7 +37,7 @@ RUN: Final = (
 """The columns of a run record, in the order in which they are written."""
 
 CALLS_MAX: Final = 16
-"""Different moments of a call that one statement can tell apart."""
+"""Different moments of a call, one after the other, that one statement can tell apart."""
 
 INSTANTS_MAX: Final = 32
 """Different instants of ends that one statement over neighbours can tell apart."""
@@ -245,7 +246,7 @@ class Statements:
     ) -> None:
         if not self.history:
             return
-        called_at, calls = _calls(rows.ends)
+        called_at, calls = _calls(rows)
         kept = connection.execute(
             f"INSERT INTO runs ({RUN}) "
             f"SELECT s.run, s.generation, s.run_cause, s.run_scheduled, s.last_attempt_at, {rows.at}, :outcome, "
@@ -328,10 +329,17 @@ class EndedRows(NamedTuple):
 
     values: dict[str, int | str]
 
+    place: str
+    """The place of a row in the order of the ends, an expression in a SELECT."""
+
+    last_places: list[int]
+    """The place of the last row of each block."""
+
 
 def _ended_rows(blocks: Sequence[SuccessBlock]) -> Iterator[EndedRows]:
     """Ends in order, nearly always by one statement."""
-    if len(blocks) <= INSTANTS_MAX and _are_neighbours([task.generation for block in blocks for task in block.tasks]):
+    instants = sum(1 for _ in groupby(blocks, _instant))
+    if instants <= INSTANTS_MAX and _are_neighbours([task.generation for block in blocks for task in block.tasks]):
         yield _neighbours(Ends(blocks))
         return
     base = blocks[0].at
@@ -346,21 +354,22 @@ def _ended_rows(blocks: Sequence[SuccessBlock]) -> Iterator[EndedRows]:
 def _neighbours(ends: Ends) -> EndedRows:
     """One walk along the table, which takes half as long as finding each row."""
     tasks = [_tasks(block) for block in ends.blocks]
-    values: dict[str, int | str] = {"first": tasks[0][0].generation, "last": tasks[-1][-1].generation}
+    places = [ended[-1].generation for ended in tasks]
+    values: dict[str, int | str] = {"first": tasks[0][0].generation, "last": places[-1]}
     until = []
-    for number, (block, ended) in enumerate(zip(ends.blocks, tasks, strict=True)):
-        values |= {f"until{number}": ended[-1].generation, f"ended{number}": block.at}
+    for number, (ended_at, last) in enumerate(_parts(ends, places, _instant)):
+        values |= {f"until{number}": last, f"ended{number}": ended_at}
         until.append(f"WHEN generation <= :until{number} THEN :ended{number}")
     between = "generation BETWEEN :first AND :last"
     at = f"CASE {' '.join(until)} END"
-    return EndedRows(ends, at, f"FROM states AS s WHERE {between}", f"WHERE {between}", values)
+    return EndedRows(ends, at, f"FROM states AS s WHERE {between}", f"WHERE {between}", values, "s.generation", places)
 
 
 def _scattered(ends: Ends, base: Instant) -> EndedRows:
     """Rows by their numbers, packed: nested arrays take SQLite twice as long."""
     ended = (
-        f"SELECT value >> {OFFSET_BITS} AS generation, :base + 1000 * (value & {(1 << OFFSET_BITS) - 1}) AS at "
-        "FROM json_each(:ends)"
+        f"SELECT key AS place, value >> {OFFSET_BITS} AS generation, "
+        f":base + 1000 * (value & {(1 << OFFSET_BITS) - 1}) AS at FROM json_each(:ends)"
     )
     return EndedRows(
         ends,
@@ -368,6 +377,8 @@ def _scattered(ends: Ends, base: Instant) -> EndedRows:
         f"FROM ({ended}) AS ended CROSS JOIN states AS s ON s.generation = ended.generation",
         f"FROM ({ended}) AS ended WHERE states.generation = ended.generation",
         {"ends": _packed(ends, base), "base": base},
+        "ended.place",
+        [number - 1 for number in accumulate(len(_tasks(block)) for block in ends.blocks)],
     )
 
 
@@ -379,23 +390,37 @@ def _are_neighbours(generations: list[int]) -> bool:
 
 def _few_calls(blocks: Sequence[SuccessBlock]) -> Iterator[Sequence[SuccessBlock]]:
     """Blocks in order, in parts that were called at few different moments: nearly always all of them."""
-    if len({block.grounds.at for block in blocks}) <= CALLS_MAX:
-        yield blocks
-        return
-    for begin in range(0, len(blocks), CALLS_MAX):
-        yield blocks[begin : begin + CALLS_MAX]
+    alike = [list(some) for _, some in groupby(blocks, _call)]
+    for begin in range(0, len(alike), CALLS_MAX):
+        yield [block for some in alike[begin : begin + CALLS_MAX] for block in some]
 
 
-def _calls(ends: Ends) -> tuple[str, dict[str, int | None]]:
-    """When runs were called, as an expression of when they started, which is the same for all that were together."""
-    called_at = {block.grounds.at: block.called_at for block in ends.blocks}
-    parameters: dict[str, int | None] = {}
-    for number, (started, called) in enumerate(called_at.items()):
-        parameters |= {f"started{number}": started, f"called{number}": called}
-    if len(called_at) == 1:
-        return ":called0", {"called0": parameters["called0"]}
-    cases = " ".join(f"WHEN :started{number} THEN :called{number}" for number in range(len(called_at)))
-    return f"CASE s.last_attempt_at {cases} END", parameters
+def _parts(ends: Ends, last_places: list[int], key: Callable[[SuccessBlock | End], T]) -> Iterator[tuple[T, int]]:
+    """What blocks one after the other have in common, and the place of the last row of the last of them."""
+    for common, some in groupby(zip(ends.blocks, last_places, strict=True), lambda each: key(each[0])):
+        *_, (_, last) = some
+        yield common, last
+
+
+def _instant(block: SuccessBlock | End) -> Instant:
+    return block.at
+
+
+def _call(block: SuccessBlock | End) -> tuple[bool, Instant | None]:
+    """Whether runs were called when they ended, which is so if they took no millisecond; otherwise, when."""
+    return (True, None) if block.called_at == block.at else (False, block.called_at)
+
+
+def _calls(rows: EndedRows) -> tuple[str, dict[str, int | None]]:
+    """When runs were called, an expression and its values."""
+    cases = []
+    values: dict[str, int | None] = {}
+    moment = ""
+    for number, ((at_its_end, called_at), last) in enumerate(_parts(rows.ends, rows.last_places, _call)):
+        moment = rows.at if at_its_end else f":called{number}"
+        values |= {f"called{number}": called_at, f"called{number}_until": last}
+        cases.append(f"WHEN {rows.place} <= :called{number}_until THEN {moment}")
+    return moment if len(cases) == 1 else f"CASE {' '.join(cases)} END", values
 
 
 def _repeated(grounds: Grounds) -> tuple[Instant | None, Instant | None, int | None]:
