@@ -31,7 +31,7 @@ from duly.stores.shared import (
     WriteAnswer,
 )
 from duly.stores.shared_trace import TracePart, TraceStart
-from duly.testing.host import SimulatedHost, microseconds_of
+from duly.testing.host import SimulatedHost, microseconds_of, pool_of, worker_of
 from duly.testing.shared import SharedMemory
 from duly.threads import JOIN_SECONDS, Threads
 
@@ -247,10 +247,10 @@ class ClusterHost(SimulatedHost):
         await self._cluster.pass_until(stop)
 
     def _new_worker(self) -> Threads:
-        return HostThreads(super()._new_worker(), self.unfrozen)
+        return HostThreads(worker_of(self._dice, self._clock), self.unfrozen)
 
     def _new_pool(self, size: int) -> Threads:
-        return HostThreads(super()._new_pool(size), self.unfrozen)
+        return HostThreads(pool_of(size, self._dice), self.unfrozen)
 
 
 class HostThreads:

@@ -205,7 +205,7 @@ class SimulatedHost:
         return worker_of(self._dice, self._clock)
 
     def _new_pool(self, size: int) -> Threads:
-        return Inline(size) if self._dice is None else SeededPool(size, self._dice)
+        return pool_of(size, self._dice)
 
     def _store_place(self) -> str | Path | Store:
         if self._given_store is not None:
@@ -492,6 +492,11 @@ def _is_quiet(lifecycle: Lifecycle) -> bool:
     if engine is None:
         return True
     return engine.loop.parked and not engine.gate.wake.is_set() and not engine.journal.busy
+
+
+def pool_of(size: int, dice: Dice | None) -> Threads:
+    """The threads of callbacks."""
+    return Inline(size) if dice is None else SeededPool(size, dice)
 
 
 def worker_of(dice: Dice | None, clock: SimulatedClock) -> Threads:
