@@ -21,3 +21,9 @@ PAGES = {
     "about": "/about",
     "metrics": "/metrics",
 }
+
+UNCOUNTED = {
+    "calendar of a week that nobody asked for yet": "/calendar?from={moment}",
+    "load of eight days that nobody asked for yet": "/api/v1/load?hours=192&from={moment}",
+}
+"""Pages for which the due minutes of all expressions are counted, if each is asked for from another moment on."""

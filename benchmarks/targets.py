@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from benchmarks.figures import Figure, Figures, number
 from benchmarks.import_cost import RATIO_MAX
 from benchmarks.judging import Judge, Verdict
-from benchmarks.pages import PAGES
+from benchmarks.pages import PAGES, UNCOUNTED
 from benchmarks.plan import OTHER_PYTHONS, THIS_PYTHON, THREADS, Size, compared_with, measurements
 
 
@@ -422,6 +422,11 @@ def _dashboard(judge: _Judge) -> Iterator[Verdict]:
         yield judge.at_most(section, "all tasks counted", 10, "s", figures.of(key, "counted_cpu_s"), key)
         yield judge.at_most(section, "transferred, first load", 30, "kB", figures.of(key, "first_load_kb"), key)
         yield judge.at_most(section, "memory", 100, "MB", figures.of(key, "memory_mb"), key)
+    key = "web uncounted"
+    section = f"the dashboard of {judge.size.shown[0]:,} tasks, 2,000 expressions due twice an hour, processor time"
+    for what in UNCOUNTED:
+        took = figures.of(key, f"{what}: p95_ms")
+        yield judge.at_most(section, f"{what}, p95", PAGE_MS.get(judge.size.shown[0], PAGE_MS_LATER), "ms", took, key)
     key = "web shared"
     section = f"the dashboard of {judge.size.shown[0]:,} tasks on PostgreSQL, processor time with that of the server"
     for what in PAGES:

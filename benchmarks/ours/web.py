@@ -29,8 +29,9 @@ COUNTED_WITHIN_SECONDS = 300.0
 MAKE = """
 import sys
 from pathlib import Path
-from benchmarks.read_side import daily_expressions, make_store
-make_store(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), daily_expressions())
+from benchmarks import read_side
+expressions = getattr(read_side, sys.argv[4])()
+read_side.make_store(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), expressions)
 """
 
 # A process of its own, as `duly web` is: interpreter, imports and the first page, whose counts follow.
@@ -82,9 +83,9 @@ def status_of(place: str) -> int:
     return 404 if place.endswith("name=nobody") else 200
 
 
-def make_store(store: Path, tasks: int, history: int) -> None:
-    """A store that is made in a process of its own."""
-    subprocess.run([sys.executable, "-c", MAKE, str(store), str(tasks), str(history)], check=True)
+def make_store(store: Path, tasks: int, history: int, expressions: str = "daily_expressions") -> None:
+    """A store that is made in a process of its own; its expressions are those of a function of `read_side`."""
+    subprocess.run([sys.executable, "-c", MAKE, str(store), str(tasks), str(history), expressions], check=True)
 
 
 def add_troubles(store: Path) -> None:

@@ -654,3 +654,21 @@ def test_subclasses_of_datetime_are_moments_too() -> None:
     assert expression.next_after(when) == datetime(2025, 6, 16, 12, 30, tzinfo=UTC)
     assert expression.previous_before(when) == datetime(2025, 6, 15, 12, 30, tzinfo=UTC)
     assert type(expression.next_after(when)) is datetime
+
+
+@pytest.mark.parametrize(
+    ("text", "year", "month", "days"),
+    [
+        ("0 0 1,30 * *", 2027, 2, (1,)),
+        ("0 0 29-31 * *", 2028, 2, (29,)),
+        ("0 0 * * 1", 2026, 6, (1, 8, 15, 22, 29)),
+        ("0 0 2 * 1", 2026, 6, (1, 2, 8, 15, 22, 29)),  # both fields are restricted: either will do
+        ("0 0 1-31 * 1", 2026, 6, tuple(range(1, 31))),
+        ("0 0 2 7 1", 2026, 6, ()),
+    ],
+)
+def test_the_due_days_of_a_month_follow_the_rule_that_joins_the_day_fields(
+    text: str, year: int, month: int, days: tuple[int, ...]
+) -> None:
+    """SPEC 6.2."""
+    assert parse_cron(text).due_days(year, month) == days

@@ -458,7 +458,7 @@ def test_a_search_over_the_whole_calendar_is_short() -> None:
 def steps_of(expression: CronExpression, when: datetime) -> int:
     """How many months a search looks at."""
     steps = 0
-    whole_month = occurrences._matching_days
+    whole_month = occurrences.matching_days
 
     def counting(pattern: occurrences.Pattern, year: int, month: int) -> int:
         nonlocal steps
@@ -466,7 +466,7 @@ def steps_of(expression: CronExpression, when: datetime) -> int:
         return whole_month(pattern, year, month)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(occurrences, "_matching_days", counting)
+        patch.setattr(occurrences, "matching_days", counting)
         expression.next_after(when)
     return steps
 

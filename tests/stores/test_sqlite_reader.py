@@ -24,7 +24,7 @@ from duly.errors import (
     TraceError,
 )
 from duly.stores import SqliteReader, View
-from duly.stores.port import Holder
+from duly.stores.port import Holder, TaskSelection
 from duly.stores.sqlite import schema
 from duly.stores.sqlite.lock import LockFile, read_holder
 from duly.stores.sqlite.reader import SqliteView
@@ -140,6 +140,26 @@ async def test_a_copy_with_its_log_but_without_its_index_is_read(tmp_path: Path)
     assert found.runs == expected.runs
     assert found.runs
     assert found.snapshot.holder.last_poll_at is None
+
+
+@pytest.mark.parametrize("copied", [False, True])
+def test_nothing_can_be_written_through_a_reader(store: Path, *, copied: bool) -> None:
+    """WEB 4: `query_only`. Temporary tables are the reader's own, and made within its methods alone."""
+    writer = sqlite3.connect(store, isolation_level=None)
+    writer.execute("UPDATE meta SET value = 'Asia/Tokyo' WHERE key = 'zone'")
+    if copied:
+        Path(f"{store}-shm").rename(f"{store}-hidden")
+
+    def question(view: View) -> int:
+        connection = cast("SqliteView", view)._connection
+        found = view.page(TaskSelection(order="expression", ranks={"* * * * *": 1}), 5)
+        for statement in ("DELETE FROM runs", "CREATE TABLE mine (a)", "CREATE TEMP TABLE mine (a)"):
+            with pytest.raises(sqlite3.OperationalError, match="readonly"):
+                connection.execute(statement)
+        return len(found)
+
+    assert read(store, question) == 1
+    writer.close()
 
 
 def test_what_is_written_to_while_it_is_copied_is_copied_again(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC
 from pathlib import Path
@@ -10,18 +11,23 @@ from urllib.parse import quote
 
 import pytest
 from click.testing import CliRunner
+from fastapi import FastAPI
 from starlette.types import ASGIApp
 
 from duly.cli.app import duly
+from duly.core.cron import CronExpression
 from duly.core.moments import MICROSECONDS, Instant
 from duly.insight.health import Examination
 from duly.insight.json_form import json_form
+from duly.insight.load import load_of
 from duly.stores.port import Holder
 from duly.web import openapi
 from duly.web.api import ENDPOINTS
+from duly.web.forms import Form
 from tests.conftest import require
 from tests.stores.made import Row, make_store
 from tests.web.conftest import Stage, client
+from tests.web.hostile import NAMES
 from tests.web.stage import FixedClock
 
 FAILING = "partners/sync-acme-mirror"
@@ -118,6 +124,31 @@ async def test_the_load_counts_every_due_minute_once(stage: Stage, tmp_path_fact
     assert answer["tasksLeftOut"] == 0
 
 
+async def test_the_load_is_counted_once_for_all_that_asks_within_an_hour(
+    stage: Stage, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The calendar and the API, from any minute of it on, for any number of hours."""
+    counted: list[Instant] = []
+
+    def counting(expressions: Sequence[tuple[CronExpression, int]], since: Instant, *rest: Any, **more: Any) -> Any:
+        counted.append(since)
+        return load_of(expressions, since, *rest, **more)
+
+    monkeypatch.setattr("duly.web.load.load_of", counting)
+    path = make_store(tmp_path_factory.mktemp("counted") / "s.db", [Row("a", "0,41 * * * *"), Row("b", "0 3 * * *")])
+    app = Stage(path, stage.clock).dashboard()
+    starts = [
+        (await asked(app, f"/api/v1/load?hours={hours}&from=2027-05-04T10:{minute}"))["starts"]
+        for hours, minute in ((1, "00"), (1, "30"), (24, "41"), (192, "42"))
+    ]
+    assert starts == [2, 2, 49, 392]
+    async with client(app) as opened:
+        assert (await opened.get("/calendar?from=2027-05-04T10:59")).status_code == 200
+    assert len(counted) == 1
+    await asked(app, "/api/v1/load?from=2027-05-04T11:00")
+    assert len(counted) == 2
+
+
 @pytest.mark.parametrize(
     ("place", "status", "sentence"),
     [
@@ -139,6 +170,55 @@ async def test_what_cannot_be_answered_is_said_in_a_sentence(
     answer = await asked(stage.dashboard(), place, status)
     assert sentence in answer["error"]
     assert answer["hint"] == ("did you mean cache/warm?" if "warn" in place else None)
+
+
+async def test_an_orphaned_task_is_not_denied(stage: Stage, tmp_path: Path) -> None:
+    """History names it, and its page shows that; how often it failed in a row is not known, so it has no status."""
+    path = make_store(tmp_path / "s.db", [Row("old", retired_at=5), Row("new")])
+    app = Stage(path, stage.clock).dashboard()
+    for place in ("name=old", "generation=1"):
+        answer = await asked(app, f"/api/v1/task?{place}", 404)
+        assert answer["error"] == "old is orphaned: no longer declared, and named by history alone."
+        assert answer["hint"] == "/api/v1/runs and /api/v1/explain answer about it"
+    assert (await asked(app, "/api/v1/explain?task=old"))["task"] == "old"
+    assert (await asked(app, "/api/v1/runs?task=old"))["runs"] == []
+
+
+async def test_a_task_may_be_named_by_its_declaration(hostile_stage: Stage) -> None:
+    """For names that are too long for an address."""
+    app = hostile_stage.dashboard()
+    (longest,) = [name for name in NAMES if len(name) > 2000 and name.isascii()]
+    (declaration,) = hostile_stage.reader.read(lambda view: view.declarations(longest))
+    number = declaration.generation
+    assert (await asked(app, f"/api/v1/task?generation={number}"))["task"] == longest
+    assert (await asked(app, f"/api/v1/explain?generation={number}"))["task"] == longest
+    runs = (await asked(app, f"/api/v1/runs?generation={number}"))["runs"]
+    assert {run["task"] for run in runs} == {longest}
+    for endpoint in ("task", "explain", "runs"):
+        answer = await asked(app, f"/api/v1/{endpoint}?generation=99999", 404)
+        assert answer["error"] == "The store has no declaration 99999."
+        await asked(app, f"/api/v1/{endpoint}?generation=0", 400)
+
+
+@pytest.mark.parametrize("place", ["/api/v1/x", "/api/v2/status", "/api/", "/api"])
+async def test_an_unknown_address_of_the_api_is_answered_in_json(stage: Stage, place: str) -> None:
+    """Programs read it, wherever the dashboard is mounted."""
+    mounted = FastAPI()
+    mounted.mount("/duly", stage.dashboard())
+    for app, prefix in ((stage.dashboard(), ""), (mounted, "/duly")):
+        answer = await asked(app, prefix + place, 404)
+        assert answer["error"] == "The API has no address of this name."
+        async with client(app) as opened:
+            page = await opened.get(f"{prefix}/nowhere")
+        assert (page.status_code, page.headers["Content-Type"]) == (404, "text/html; charset=utf-8")
+
+
+async def test_a_defect_is_told_to_programs_in_json(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(self: Form, name: str) -> str:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(Form, "text", fail)
+    assert "defect of duly" in (await asked(stage.dashboard(), "/api/v1/tasks", 500))["error"]
 
 
 # --- OpenAPI ---------------------------------------------------------------------------------------------------------
@@ -188,9 +268,8 @@ def fits(value: Any, schema: dict[str, Any]) -> bool:
 @pytest.mark.parametrize("path", ENDPOINTS)
 async def test_an_answer_has_the_shape_that_the_document_says(stage: Stage, path: str) -> None:
     required = {"name": FAILING, "task": FAILING, "cron": "30 2 * * *"}
-    query = "&".join(
-        f"{each.name}={quote(required[each.name])}" for each in ENDPOINTS[path].parameters if each.required
-    )
+    names = {each.name for each in ENDPOINTS[path].parameters} & set(required)
+    query = "&".join(f"{name}={quote(required[name])}" for name in names)
     responses = openapi.document()["paths"][path]["get"]["responses"]
     async with client(stage.dashboard()) as opened:
         answer = await opened.get(f"{path}?{query}")
@@ -201,8 +280,6 @@ async def test_an_answer_has_the_shape_that_the_document_says(stage: Stage, path
 
 async def test_every_parameter_of_the_document_is_read(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """And no other one: what a handler asks its form for is what the table says."""
-    from duly.web.forms import Form
-
     asked_for: set[str] = set()
     text = Form.text
 

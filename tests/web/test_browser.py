@@ -340,6 +340,45 @@ def test_no_file_violates_a_rule_of_accessibility(opened: "Browser", files: list
     assert faults_of(opened, [file.as_uri() for file in files]) == []
 
 
+def test_nothing_is_cut_beside_free_space(opened: "Browser", hostile_stage: Stage) -> None:
+    """An error ends where its table does; the last row of figures is filled; no card is stretched."""
+    with served(hostile_stage.dashboard()) as address:
+        page = opened.new_page(viewport={"width": 1320, "height": 1000})
+        page.goto(f"{address}/")
+        beside = page.eval_on_selector_all(
+            "#troubles .err",
+            "errors => errors.filter(each => each.scrollWidth > each.clientWidth).map(each => "
+            "each.closest('table').getBoundingClientRect().right - each.getBoundingClientRect().right)",
+        )
+        assert all(free < 2 for free in beside)
+        assert page.eval_on_selector("#troubles .err", "each => each.clientWidth") > 500
+        assert page.eval_on_selector("#running", "card => card.clientHeight") < 120
+        page.set_viewport_size({"width": 390, "height": 844})
+        page.evaluate("tiles.append(tiles.firstElementChild.cloneNode(true))")  # seven, as with interrupted tasks
+        right = page.eval_on_selector_all(
+            ".tile", "all => all.map(each => Math.round(each.getBoundingClientRect().right))"
+        )
+        assert len(right) == 7
+        assert right[-1] == max(right)
+        page.goto(f"{address}/tasks")
+        lines = page.eval_on_selector_all("th.name > a", "all => all.map(each => each.clientHeight / 20.3)")
+        assert 2.5 < max(lines) < 3.5
+        page.close()
+
+
+def test_wide_pictures_show_that_they_go_on(opened: "Browser", address: str) -> None:
+    """At the edge of a narrow screen they fade; where there is room there is no shade."""
+    for width, shades in ((390, True), (1320, False)):
+        page = opened.new_page(viewport={"width": width, "height": 844})
+        for place in ("/calendar", f"/task?name={quote(FAILING)}"):
+            page.goto(address + place)
+            shade = page.evaluate(
+                "getComputedStyle(document.querySelector('.scroll:has(svg.wide)'), '::after').position"
+            )
+            assert (shade == "sticky") == shades
+        page.close()
+
+
 def test_axe_finds_a_fault_that_is_there(opened: "Browser", address: str) -> None:
     """The test above can fail."""
     axe = axe_source()

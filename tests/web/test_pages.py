@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import html
 import json
+import platform
 import re
 import shlex
 import shutil
@@ -11,6 +12,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from datetime import datetime, timedelta
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
@@ -90,7 +92,8 @@ async def test_the_overview_has_the_numbers_that_status_has(stage: Stage) -> Non
     health = stage.reader.read(lambda view: Examination(view, stage.clock.zone()).health)
     tiles = tiles_of(page)
     assert tiles["tasks"] == str(health.tasks) == "14"
-    assert tiles["owed"] == str(health.counts["owed"])
+    assert tiles["owed, not interrupted"] == str(health.counts["owed"])
+    assert tiles["interrupted"] == str(health.counts["interrupted"])
     assert ("Healthy" in said(page)) == health.healthy
     for problem in health.problems:
         assert problem.text in said(page)
@@ -112,6 +115,12 @@ async def test_before_the_first_sample_nothing_is_shown_as_fine(stage: Stage, mo
     monkeypatch.setattr("duly.web.api._HEALTH_SECONDS", 0.01)
     answer = json.loads(await page_of(app, "/api/v1/health", 503))
     assert (answer["healthy"], answer["problems"][0]["code"]) == (None, "counting")
+
+
+async def test_a_blank_name_is_seen_in_the_verdict(tmp_path: Path, stage: Stage) -> None:
+    """As in lists: between quotation marks."""
+    app = Stage(make_store(tmp_path / "s.db", [Row(" "), Row("a")]), stage.clock).dashboard()
+    assert '" ", a overdue, by' in said(await page_of(app, "/"))
 
 
 async def test_hours_before_history_are_said_to_be_unknown(stage: Stage, tmp_path: Path) -> None:
@@ -210,6 +219,102 @@ async def test_filters_show_their_tasks_and_no_others(stage: Stage) -> None:
     assert await named("failing") == sorted(task.task for task in everything if task.failures)
 
 
+@pytest.mark.parametrize(
+    ("query", "sentence"),
+    [
+        ("sort=failures", "None of these tasks failed in its latest run."),
+        ("sort=failure", "None of these tasks has failed."),
+        ("sort=failures&state=running", "Nothing runs."),
+        ("sort=failures&state=retrying", "No task waits for a retry."),
+        ("sort=failures&q=heart", "None of these tasks failed in its latest run."),
+        ("after=0~zzzzz", "No task of this list comes after this place. To its beginning"),
+        ("before=0~a", "No task of this list comes before this place. To its beginning"),
+        ("after=0~zzzzz&state=failing", "Nothing fails."),
+        ("sort=next&after=99999999999~z", "No task of this list comes after this place. To its beginning"),
+        ("q=heart&state=failing", "No task that matches heart fails."),
+        ("q=heart&state=never", "Every task that matches heart has run."),
+        ("q=heart&state=owed", "No task that matches heart is owed."),
+        ("q=heartbaet&state=failing", "No task matches heartbaet. Did you mean heartbeat ?"),
+        ("q=heartbaet&after=0~a", "No task matches heartbaet. Did you mean heartbeat ?"),
+        ("state=owed", "Nothing is owed."),
+    ],
+)
+async def test_an_empty_list_denies_no_more_than_was_asked_for(
+    tmp_path: Path, stage: Stage, query: str, sentence: str
+) -> None:
+    """What is not known, or not asked for, is not said to be absent: the store has a task, which is well."""
+    at = stage.clock.now()
+    row = Row(
+        "heartbeat",
+        served_through=at // MICROSECONDS,
+        last_attempt_at=at - 9 * MICROSECONDS,
+        last_success_at=at - 8 * MICROSECONDS,
+    )
+    app = Stage(make_store(tmp_path / "s.db", [row]), stage.clock).dashboard()
+    page = said(await page_of(app, f"/tasks?{query}"))
+    assert sentence in page
+    assert ("Did you mean" in page) == ("Did you mean" in sentence)
+    assert "The store has no tasks." not in page
+
+
+async def test_an_empty_store_says_so(tmp_path: Path, stage: Stage) -> None:
+    app = Stage(make_store(tmp_path / "s.db", []), stage.clock).dashboard()
+    for query in ("", "?sort=failures", "?after=0~a", "?state=running", "?sort=next"):
+        assert "The store has no tasks. " in said(await page_of(app, f"/tasks{query}"))
+
+
+async def test_an_owed_task_beyond_those_sampled_is_not_denied(tmp_path: Path, stage: Stage) -> None:
+    """Only the longest owed tasks are at hand: the page says among which it has searched, and in which order."""
+    minute = stage.clock.now() // MICROSECONDS // 60 * 60
+    rows = [Row(f"t{number:03}", served_through=minute - 60 * (300 - number)) for number in range(250)]
+    app = Stage(make_store(tmp_path / "s.db", rows), stage.clock).dashboard()
+    searched = "Of 250 owed tasks only the 200 longest owed are searched."
+    beyond = said(await page_of(app, "/tasks?state=owed&q=t249"))
+    assert "Among the 200 longest owed tasks none matches t249." in beyond
+    assert searched in beyond
+    assert searched in said(await page_of(app, "/tasks?state=owed&q=t001"))
+    whole = said(await page_of(app, "/tasks?state=owed"))
+    assert "250 tasks Longest owed first. Of 250 owed tasks only the 200 longest owed are shown." in whole
+    for ignored in ("sort=failures", "after=0~t100", "before=0~t100"):
+        page = said(await page_of(app, f"/tasks?state=owed&{ignored}"))
+        assert "This list has one page and one order: longest owed first." in page
+
+
+async def test_interrupted_tasks_are_owed_too(tmp_path: Path, stage: Stage) -> None:
+    """SPEC 8. `status` gives interrupted tasks a state of their own, and pages say that owed ones are without them."""
+    at = stage.clock.now()
+    cut = Row(
+        "cut", served_through=at // MICROSECONDS, last_attempt_at=at - 9, run=1, run_cause="cron", run_scheduled=1
+    )
+    rows = [Row("owed"), cut, replace(cut, name="short", run=2)]
+    app = Stage(make_store(tmp_path / "s.db", rows), stage.clock).dashboard()
+    tiles = tiles_of(await page_of(app, "/"))
+    assert (tiles["owed, not interrupted"], tiles["interrupted"]) == ("1", "2")
+    assert re.search(r"^duly_tasks_owed\{.*\} 3", await page_of(app, "/metrics"), re.MULTILINE)
+    owed = said(await page_of(app, "/tasks?state=owed"))
+    assert "1 task Longest owed first. Interrupted tasks are owed, too, and have a list of their own: 2." in owed
+    nothing = said(await page_of(app, "/tasks?state=owed&q=cut"))
+    assert "No task that matches cut is owed, interrupted ones aside." in nothing
+
+
+async def test_ripe_retries_are_in_the_list_of_retries_and_said_to_be_owed(tmp_path: Path, stage: Stage) -> None:
+    at = stage.clock.now()
+    ripe = Row(
+        "ripe",
+        served_through=at // MICROSECONDS,
+        last_attempt_at=at - 9,
+        last_failure_at=at - 8,
+        pending_retry_until=at - 1,
+        failures=1,
+    )
+    rows = [ripe, replace(ripe, name="later", pending_retry_until=at + 60 * MICROSECONDS)]
+    app = Stage(make_store(tmp_path / "s.db", rows), stage.clock).dashboard()
+    page = await page_of(app, "/tasks?state=retrying")
+    assert len(rows_of(page)) == 3
+    assert "Tasks that are owed are among them" in said(page)
+    assert "1 task" not in said(page)  # so many are counted as waiting for a retry
+
+
 async def test_interruptions_of_the_past_are_not_denied(tmp_path: Path) -> None:
     """Nothing is interrupted now; history has a run that was."""
     path = make_store(tmp_path / "s.db", [Row("a")], [(1, 1, "cron", 1, 1, None, "interrupted", None)])
@@ -248,6 +353,16 @@ async def test_a_long_name_is_cut_and_whole_in_its_title(hostile_stage: Stage) -
     page = await page_of(hostile_stage.dashboard(), "/tasks")
     shown = re.findall(r'<span title="(x+)[^"]*">(x+)…</span>', page)
     assert [(len(title) >= 1_900, len(cut) < 130) for title, cut in shown] == [(True, True)]
+
+
+async def test_a_name_that_a_narrow_column_cuts_has_a_title(tmp_path: Path, stage: Stage) -> None:
+    """After three lines, on a phone; the page of the task has all of it."""
+    name = "exports/" + "quarterly-" * 5
+    app = Stage(make_store(tmp_path / "s.db", [Row(name), Row("short")]), stage.clock).dashboard()
+    page = await page_of(app, "/tasks")
+    assert f'<span title="{name}">' in page
+    assert 'title="short"' not in page
+    assert name in said(await page_of(app, f"/task?name={name}"))
 
 
 async def test_a_minute_without_a_scheduler_is_explained(stage: Stage) -> None:
@@ -395,6 +510,29 @@ async def test_about_says_how_far_history_reaches(stage: Stage) -> None:
     extent = stage.reader.read(lambda view: view.extent())
     assert f"runs on record {extent.runs:,}" in text
     assert f"layout {schema.VERSION}" in text
+
+
+async def test_about_names_the_versions_in_use_and_explains_the_columns(stage: Stage) -> None:
+    text = said(await page_of(stage.dashboard(), "/about"))
+    assert f"Python {platform.python_implementation()} {platform.python_version()}" in text
+    assert f"database SQLite {sqlite3.sqlite_version}" in text
+    for column in ("next when it starts", "owed since the", "failures in a row the", "missed due", "skipped minutes",
+                   "repeated minutes"):  # fmt: skip
+        assert column in text
+
+
+async def test_the_colours_of_the_calendar_are_explained(tmp_path: Path, stage: Stage) -> None:
+    """Quantiles of the busiest minutes: an even load has one colour."""
+    rows = [Row("a"), *(Row(f"b{number}", "0 4 * * *") for number in range(3))]
+    app = Stage(make_store(tmp_path / "s.db", rows), stage.clock).dashboard()
+    page = await page_of(app, "/calendar")
+    assert said(page.partition('<ul class="heat"')[2].partition("</ul>")[0]).endswith(
+        "the quieter half of the hours: up to 1 start in a minute "
+        "the busiest hours: up to 4 starts in a minute no start"
+    )
+    assert 'class="b1"' in page
+    assert 'class="b4"' in page
+    assert 'class="b2"' not in page
 
 
 # --- addresses -------------------------------------------------------------------------------------------------------

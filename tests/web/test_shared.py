@@ -137,6 +137,7 @@ async def test_about_says_which_edition_is_in_force_and_how_many_hosts_live(shar
     assert "living hosts 2, and 1 on record that are gone or silent" in page
     assert "edition in force 2, since 14:20:35" in page
     assert re.search(r"size \d+\.\d MB", page)
+    assert re.search(r"database PostgreSQL \d+", page)
     assert f"store {shared.url.name} " in page
 
 

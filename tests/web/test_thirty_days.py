@@ -51,7 +51,8 @@ async def test_the_overview_has_the_numbers_of_status_and_history(thirty: Stage)
     states = Counter(task["state"] for task in status["tasks"])
     tiles = {label: int(number.replace(",", "")) for label, number in tiles_of(page).items()}
     assert tiles["tasks"] == len(status["tasks"]) == len(FORTY)
-    assert (tiles["running"], tiles["owed"]) == (states["running"], states["owed"])
+    assert (tiles["running"], tiles["owed, not interrupted"]) == (states["running"], states["owed"])
+    assert tiles["interrupted"] == states["interrupted"] > 0
     assert tiles["failing"] == sum(task["failures"] > 0 for task in status["tasks"])
     assert tiles["never ran"] == sum(task["lastAttemptAt"] is None for task in status["tasks"])
     since = as_datetime(thirty.clock.now(), thirty.clock.zone()).replace(minute=0, second=0, microsecond=0)

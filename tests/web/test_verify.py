@@ -64,6 +64,13 @@ async def test_a_trace_is_judged_once_and_again_when_it_has_grown(
     assert children == ["verify", "verify"]
 
 
+async def test_its_times_are_in_the_zone_of_the_store(traced_stage: Stage) -> None:
+    """As on every other page, with the offset as title."""
+    page = await page_of(traced_stage.dashboard(), "/verify")
+    assert re.search(r'until <time datetime="2026-10-26T13:00:[^"]*\+01:00" title="[^"]*\+01:00">13:00', page)
+    assert "Europe/Berlin read-only" in said(page)
+
+
 async def test_a_store_without_a_trace_is_not_shown_as_fine(stage: Stage, children: list[str]) -> None:
     page = said(await page_of(stage.dashboard(), "/verify"))
     assert "Not known This store holds no trace" in page

@@ -8,6 +8,7 @@ fields         the five fields of cron: names and ranges
 occurrences    when an expression occurs in a zone: the search on the wall clock
 dialects       cron as written elsewhere, and what it means in POSIX cron
 cron           strict POSIX text to an expression, or an error with a hint
+local_days     the days of a zone with the instants of their minutes, for any number of expressions
 due            due minutes of an expression, as integers
 registration   raw tuples to registrations, or the first error
 task           states, transitions, and `obligation()`: why a task must start

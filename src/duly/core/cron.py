@@ -12,6 +12,7 @@ import dataclasses
 import re
 from collections.abc import Iterator
 from datetime import datetime
+from functools import lru_cache
 from itertools import islice
 from typing import Final
 
@@ -82,6 +83,15 @@ class CronExpression:
             return occurrences.preceding(self._pattern, when)
         except OverflowError as fault:
             raise CronCalculationError(self.text, when.isoformat(), fault) from fault
+
+    def due_days(self, year: int, month: int) -> tuple[int, ...]:
+        """The days of a month on which minutes are due, sorted: those that either day field names, if both do.
+
+        Parameters:
+            year: the year.
+            month: the month, from 1 to 12.
+        """
+        return _values(occurrences.matching_days(self._pattern, year, month))
 
     @property
     def minutes(self) -> tuple[int, ...]:
@@ -193,6 +203,7 @@ def _separated(text: str) -> Iterator[str]:
     return (field.group() for field in re.finditer(r"[^ \t]+", text))
 
 
+@lru_cache(4096)
 def _values(members: int) -> tuple[int, ...]:
     return tuple(value for value in range(members.bit_length()) if members >> value & 1)
 

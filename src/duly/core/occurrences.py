@@ -54,7 +54,7 @@ def is_due(pattern: Pattern, when: datetime) -> bool:
     minutes, hours, _, _, _ = pattern
     if not (minutes >> when.minute & 1 and hours >> when.hour & 1):
         return False
-    if not _matching_days(pattern, when.year, when.month) >> when.day & 1:
+    if not matching_days(pattern, when.year, when.month) >> when.day & 1:
         return False
     zone = when.tzinfo or _HOST_ZONE
     began, again = _copies(when.year, when.month, when.day, when.hour, when.minute, zone)
@@ -113,6 +113,16 @@ def preceding(pattern: Pattern, when: datetime) -> datetime:
             return found
 
 
+def first_copy(day: date, hour: int, minute: int, zone: tzinfo) -> datetime | None:
+    """The minute of a day as its zone shows it first; None if the zone skips it, or the calendar does not have it."""
+    try:
+        first, again = _copies(day.year, day.month, day.day, hour, minute, zone)
+        offset = _offset(first, zone)
+        return first if offset >= _offset(again, zone) and _is_in_calendar(first, offset) else None
+    except OverflowError:  # a local time that the host cannot place
+        return None
+
+
 def _offset(civil: datetime, zone: tzinfo) -> timedelta:
     """The offset from UTC; `civil.utcoffset()` takes five times as long."""
     offset = zone.utcoffset(civil)
@@ -139,7 +149,7 @@ def _next_shown(pattern: Pattern, civil: datetime, zone: tzinfo) -> tuple[dateti
     """The first matching minute after `civil` on a wall clock without gaps and repeats, with both its folds."""
     minutes, hours, _, _, months = pattern
     year, month, day = civil.year, civil.month, civil.day
-    days = _matching_days(pattern, year, month)
+    days = matching_days(pattern, year, month)
     if days >> day & 1:
         hour = civil.hour
         if hours >> hour & 1:
@@ -159,7 +169,7 @@ def _next_shown(pattern: Pattern, civil: datetime, zone: tzinfo) -> tuple[dateti
             month = (months & -months).bit_length() - 1
             if year > 9999:
                 raise OverflowError("no occurrence until the end of the year 9999")
-        later = _matching_days(pattern, year, month) >> 1
+        later = matching_days(pattern, year, month) >> 1
     day += (later & -later).bit_length()
     return _copies(year, month, day, (hours & -hours).bit_length() - 1, (minutes & -minutes).bit_length() - 1, zone)
 
@@ -168,7 +178,7 @@ def _previous_shown(pattern: Pattern, civil: datetime, zone: tzinfo) -> tuple[da
     """The last matching minute that began before `civil` on a wall clock without gaps, with both its folds."""
     minutes, hours, _, _, months = pattern
     year, month, day = civil.year, civil.month, civil.day
-    days = _matching_days(pattern, year, month)
+    days = matching_days(pattern, year, month)
     if days >> day & 1:
         hour = civil.hour
         if hours >> hour & 1:
@@ -186,7 +196,7 @@ def _previous_shown(pattern: Pattern, civil: datetime, zone: tzinfo) -> tuple[da
             month = months.bit_length() - 1
             if year < 1:
                 raise OverflowError("no occurrence since the beginning of the year 1")
-        earlier = _matching_days(pattern, year, month)
+        earlier = matching_days(pattern, year, month)
     return _copies(year, month, earlier.bit_length() - 1, hours.bit_length() - 1, minutes.bit_length() - 1, zone)
 
 
@@ -198,7 +208,7 @@ def _copies(year: int, month: int, day: int, hour: int, minute: int, zone: tzinf
     return first, datetime(year, month, day, hour, minute, 0, 0, zone, fold=1)
 
 
-def _matching_days(pattern: Pattern, year: int, month: int) -> int:
+def matching_days(pattern: Pattern, year: int, month: int) -> int:
     """The matching days of a month, as a set."""
     _, _, days, weeks, months = pattern
     if not months >> month & 1:

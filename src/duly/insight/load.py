@@ -1,14 +1,15 @@
 """The load to come: how many tasks are due in each minute, by their expressions."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import tzinfo
-from heapq import nsmallest
+from operator import itemgetter
 
 from duly.core.cron import CronExpression
 from duly.core.due import next_due
-from duly.core.moments import Instant, Minute, begin, minute_of, zone_name
+from duly.core.local_days import LocalDay, local_days
+from duly.core.moments import MICROSECONDS, Instant, Minute, begin, minute_of, zone_name
 from duly.errors import CronCalculationError
 
 
@@ -59,20 +60,87 @@ def load_of(
         busiest: how many of the busiest minutes are listed.
         tasks_left_out: tasks whose expressions are not among those given; only passed on.
     """
-    minutes: Counter[Minute] = Counter()
-    for expression, tasks in expressions:
-        for due in _due_between(expression, since, until, zone):
-            minutes[due] += tasks
-    chosen = nsmallest(busiest, minutes.items(), key=lambda item: (-item[1], item[0]))
+    first, end = _first_minute(since), _first_minute(until)
+    minutes = _tasks_by_minute(expressions, list(local_days(Minute(first - 1), end, zone)))
+    return _load(since, until, zone_name(zone), minutes, busiest, tasks_left_out)
+
+
+def part_of(load: ComingLoad, since: Instant, until: Instant, *, busiest: int = 10) -> ComingLoad:
+    """The load from an instant up to another one, of a load that reaches from one no later to one no earlier.
+
+    Parameters:
+        load: the whole.
+        since: the first instant that counts.
+        until: the first instant that does not count any more.
+        busiest: how many of the busiest minutes are listed.
+    """
+    first, end = _first_minute(since), _first_minute(until)
+    minutes = Counter({minute: tasks for minute, tasks in load.minutes.items() if first <= minute < end})
+    return _load(since, until, load.zone, minutes, busiest, load.tasks_left_out)
+
+
+def _first_minute(instant: Instant) -> Minute:
+    """The earliest that a minute which begins at or after an instant can begin: the next whole second."""
+    return Minute(-(-instant // MICROSECONDS))
+
+
+def _load(
+    since: Instant, until: Instant, zone: str, minutes: Counter[Minute], busiest: int, tasks_left_out: int
+) -> ComingLoad:
+    # Sorted twice, because a sort keeps the order of equals: one sort by both takes twice as long.
+    chosen = sorted(sorted(minutes.items()), key=itemgetter(1), reverse=True)[:busiest]
     return ComingLoad(
         since,
         until,
-        zone_name(zone),
+        zone,
         minutes.total(),
         [LoadMinute(begin(minute), tasks) for minute, tasks in chosen],
         tasks_left_out,
         minutes,
     )
+
+
+def _tasks_by_minute(expressions: Iterable[tuple[CronExpression, int]], days: Sequence[LocalDay]) -> Counter[Minute]:
+    """The number of tasks for each minute of some days in which any is due.
+
+    Adds up before it multiplies: the minutes of all expressions with the same hours and days are those of one hour, and
+    all hours of the same days are those of one day. Two thousand expressions that are due twice an hour have 700,000
+    starts in eight days; asking `next_due` for each took a hundred times as long.
+    """
+    months: dict[tuple[int, int], set[int]] = {}
+    for day in days:
+        months.setdefault((day.date.year, day.date.month), set()).add(day.date.day)
+    of_days: dict[tuple[frozenset[int], ...], dict[tuple[int, ...], list[int]]] = {}
+    for expression, tasks in expressions:
+        due_on = tuple([frozenset(asked.intersection(expression.due_days(*month))) for month, asked in months.items()])
+        of_hour = of_days.setdefault(due_on, {}).setdefault(expression.hours, [0] * 60)
+        for minute in expression.minutes:
+            of_hour[minute] += tasks
+    found: dict[Minute, int] = {}
+    for due_on, of_hours in of_days.items():
+        of_day = _tasks_by_place(of_hours)
+        due_in = dict(zip(months, due_on, strict=True))
+        for day in days:
+            if day.date.day in due_in[day.date.year, day.date.month]:
+                for place, tasks in of_day:
+                    if (begins := day.minutes[place]) is not None:
+                        found[begins] = found.get(begins, 0) + tasks
+    return Counter(found)
+
+
+def _tasks_by_place(of_hours: Mapping[tuple[int, ...], Sequence[int]]) -> list[tuple[int, int]]:
+    """The places in a day at which tasks are due, 60 * hour + minute, each with their number.
+
+    Parameters:
+        of_hours: for some hours of the day, the number of tasks that are due in each minute of every one of them.
+    """
+    places = [0] * (24 * 60)
+    for hours, of_hour in of_hours.items():
+        due = [(minute, tasks) for minute, tasks in enumerate(of_hour) if tasks]
+        for hour in hours:
+            for minute, tasks in due:
+                places[60 * hour + minute] += tasks
+    return [(place, tasks) for place, tasks in enumerate(places) if tasks]
 
 
 def count_starts(

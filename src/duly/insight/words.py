@@ -70,7 +70,13 @@ def names(some: Sequence[str], total: int | None = None, *, most: int = 5) -> st
     `total` is how many there are in all, if `some` are not all of them.
     """
     more = (len(some) if total is None else total) - min(most, len(some))
-    return ", ".join(map(plain, some[:most])) + (f" and {more:,} more" if more > 0 else "")
+    return ", ".join(map(visible, some[:most])) + (f" and {more:,} more" if more > 0 else "")
+
+
+def visible(name: str, *, longest: int | None = None) -> str:
+    """A name on one line, of at most `longest` letters; in quotation marks where blanks would not be seen."""
+    text = plain(name, longest=longest)
+    return text if text == text.strip() and text else f'"{text}"'
 
 
 def counted(number: int, noun: str) -> str:

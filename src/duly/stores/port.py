@@ -606,6 +606,10 @@ class View(Protocol):
         """Bytes that the store takes on its disk; None if that cannot be told."""
         ...
 
+    def engine(self) -> str:
+        """The database in use, with its version: `SQLite 3.45.1`."""
+        ...
+
     def count_tasks(self) -> int:
         """How many tasks are in force."""
         ...

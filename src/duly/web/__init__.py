@@ -4,6 +4,7 @@ app         routes, and what becomes of a failed one
 guard       host names, token, methods, headers: everything that is checked before a page is made
 source      the store behind the pages: questions in few threads, and the latest sample
 sampler     what concerns all tasks, looked up in the background
+load        the load to come, counted once an hour
 child       questions that a child process answers, one at a time, within limits of time and memory
 worker      that process; verdict judges a trace in it, forecast simulates
 forms       query parameters, parsed to values

@@ -1,5 +1,7 @@
 """About: versions, the store, its hosts, how far its history reaches, and what the words and keys mean."""
 
+import platform
+
 from duly.insight.zone import zone_in_use
 from duly.web.display import release
 from duly.web.forms import Form
@@ -10,7 +12,7 @@ def page(frame: Frame, form: Form) -> str:
     """Show what is known about the store as a whole."""
     host_zone = frame.source.clock.zone()
     sample = frame.source.sample_if_any()
-    snapshot, size = frame.source.read(lambda view: (view.snapshot(), view.size()))
+    snapshot, size, engine = frame.source.read(lambda view: (view.snapshot(), view.size(), view.engine()))
     display = frame.display(zone_in_use(snapshot.zone, host_zone), snapshot.at)
     cluster = snapshot.cluster
     living = None if cluster is None else sum(host.is_living(snapshot.at) for host in cluster.hosts)
@@ -20,6 +22,8 @@ def page(frame: Frame, form: Form) -> str:
         "About",
         "About",
         version=release(),
+        python=f"{platform.python_implementation()} {platform.python_version()}",
+        engine=engine,
         snapshot=snapshot,
         extent=None if sample is None else sample.extent,
         tasks=None if sample is None else sample.health.tasks,

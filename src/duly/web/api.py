@@ -17,7 +17,7 @@ from duly.insight.explanation import Explanation, explain, minute_to_explain
 from duly.insight.health import Health, Situations, TaskStatus
 from duly.insight.history import History, history_of, runs_of
 from duly.insight.json_form import JSON_FORMAT, json_form
-from duly.insight.load import ComingLoad, load_of
+from duly.insight.load import ComingLoad
 from duly.insight.moment_text import parse_moment
 from duly.insight.run import RunReport
 from duly.insight.zone import zone_in_use
@@ -25,13 +25,13 @@ from duly.stores.port import RunSelection, TaskFilter, TaskPlace, TaskSelection,
 from duly.text import plain
 from duly.web.display import Display
 from duly.web.forms import Form, ParameterError, place_text, run_place_text
-from duly.web.missing import check_known, unknown_task
-from duly.web.sampler import HOUR, Sample
+from duly.web.load import HOURS_MAX, load_from
+from duly.web.missing import check_known, name_of_declaration, orphaned_task, unknown_task
+from duly.web.sampler import Sample
 from duly.web.source import StoreSource
 
 LIMIT: Final = 100
 LIMIT_MAX: Final = 1_000
-HOURS_MAX: Final = 24 * 8
 STARTS_MAX: Final = 100
 _HEALTH_SECONDS: Final = 5.0
 _ERRORS: Final = frozenset({"error", "lastError", "traceback"})
@@ -137,16 +137,38 @@ def _with_tasks(
 
 
 def _task(source: StoreSource, form: Form) -> Reply:
-    name, host_zone = form.text("name"), source.clock.zone()
+    named, host_zone = _Named(form, "name"), source.clock.zone()
+    named.check_given()
 
     def question(view: View) -> dict[str, Any]:
         situations = Situations(view.snapshot(), host_zone)
+        name = named.found(view)
         found = view.task(name)
         if found is None:
+            if view.declarations(name):
+                raise orphaned_task(name)
             raise unknown_task(view, name, _display(situations.zone, situations.snapshot.at))
         return _document("task", json_form(situations.status_of(found), situations.zone))
 
     return Reply(source.read(question))
+
+
+class _Named:
+    """The task that a request names: by its name, or by the number of one of its declarations."""
+
+    def __init__(self, form: Form, parameter: str) -> None:
+        self._parameter = parameter
+        self._name = form.text(parameter)
+        self._generation = form.number("generation", 1, 2**62)
+
+    def check_given(self) -> None:
+        """Raise if no task is named."""
+        if not self._name and self._generation is None:
+            raise ParameterError(f"{self._parameter} is missing: its name")
+
+    def found(self, view: View) -> str:
+        """The name of the task; raises if the store does not have that declaration."""
+        return self._name if self._generation is None else name_of_declaration(view, self._generation)
 
 
 def _display(zone: tzinfo, at: Instant) -> Display:
@@ -157,7 +179,7 @@ def _display(zone: tzinfo, at: Instant) -> Display:
 
 
 def _runs(source: StoreSource, form: Form) -> Reply:
-    task, before = form.text("task"), form.run_place("before")
+    named, before = _Named(form, "task"), form.run_place("before")
     outcome, cause = form.choice("outcome", _OUTCOMES), form.choice("cause", _CAUSES)
     limit = form.number("limit", 1, LIMIT_MAX) or LIMIT
     host_zone = source.clock.zone()
@@ -165,6 +187,7 @@ def _runs(source: StoreSource, form: Form) -> Reply:
     def question(view: View) -> dict[str, Any]:
         snapshot = view.snapshot()
         zone = zone_in_use(snapshot.zone, host_zone)
+        task = named.found(view)
         if task:
             check_known(view, task, _display(zone, snapshot.at))
         which = RunSelection(
@@ -185,10 +208,12 @@ def _runs(source: StoreSource, form: Form) -> Reply:
 
 
 def _explain(source: StoreSource, form: Form) -> Reply:
-    task, at_text, host_zone = form.text("task"), form.text("at"), source.clock.zone()
+    named, at_text, host_zone = _Named(form, "task"), form.text("at"), source.clock.zone()
+    named.check_given()
 
     def question(view: View) -> dict[str, Any]:
         snapshot = view.snapshot()
+        task = named.found(view)
         zone = form.zone("tz", zone_in_use(snapshot.zone, host_zone))
         check_known(view, task, _display(zone, snapshot.at))
         form.moment("at", zone, snapshot.at)
@@ -222,8 +247,7 @@ def _load(source: StoreSource, form: Form) -> Reply:
     if sample is None:
         return _counting("load", source)
     since = form.near_moment("from", sample.zone, sample.at) or sample.at
-    until = Instant(since + (form.number("hours", 1, HOURS_MAX) or 24) * HOUR)
-    load = load_of(sample.expressions, since, until, sample.zone, tasks_left_out=sample.tasks_left_out)
+    load = load_from(sample, since, form.number("hours", 1, HOURS_MAX) or 24)
     return Reply(_document("load", json_form(load, sample.zone)))
 
 
@@ -261,6 +285,11 @@ _TEXT: Final = {"type": "string"}
 _LIMIT: Final = Parameter(
     "limit", "how many at most", {"type": "integer", "minimum": 1, "maximum": LIMIT_MAX, "default": LIMIT}
 )
+_GENERATION: Final = Parameter(
+    "generation",
+    "the number of a declaration, instead of the name of its task: for names that are too long for an address",
+    {"type": "integer", "minimum": 1, "maximum": 2**62},
+)
 _AFTER: Final = Parameter("after", "go on behind this place: `after` of the answer before", _TEXT)
 _SINCE: Final = Parameter(
     "since", "runs that started at this moment or later: `2026-10-26T01:50`, `01:50`, `2h`", _TEXT
@@ -287,13 +316,13 @@ ENDPOINTS: Final[Mapping[str, Endpoint]] = {
         type(None), {"tasks": TaskStatus}, {"store": _TEXT, "after": _NULLABLE_TEXT},
     ),
     "/api/v1/task": Endpoint(
-        "One task", _task, (Parameter("name", "its name", _TEXT, required=True),), TaskStatus, {}, {},
+        "One task", _task, (Parameter("name", "its name", _TEXT), _GENERATION), TaskStatus, {}, {},
         (200, 400, 404, 503),
     ),
     "/api/v1/runs": Endpoint(
         "Runs, the latest last; as `duly history --json`", _runs,
         (
-            Parameter("task", "only runs of this task", _TEXT),
+            Parameter("task", "only runs of this task", _TEXT), _GENERATION,
             Parameter("outcome", "only runs that ended like this", _one_of(*_OUTCOMES)),
             Parameter("cause", "only runs of this cause", _one_of(*_CAUSES)), _SINCE, _UNTIL,
             Parameter("before", "runs before this place: `before` of the answer before", _TEXT), _LIMIT,
@@ -303,7 +332,7 @@ ENDPOINTS: Final[Mapping[str, Endpoint]] = {
     "/api/v1/explain": Endpoint(
         "Why a task ran, did not run, or ran late at a minute; as `duly explain --json`", _explain,
         (
-            Parameter("task", "its name", _TEXT, required=True),
+            Parameter("task", "its name", _TEXT), _GENERATION,
             Parameter("at", "the minute; by default the latest that was due", _TEXT),
             Parameter("tz", "the zone of `at`; by default that of the store", _TEXT),
         ),

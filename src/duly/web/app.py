@@ -195,7 +195,7 @@ class Site:
         except ParameterError as fault:
             return _json(api.failure(str(fault), None, 400))
         except NotThereError as fault:
-            hint = None if fault.suggestion is None else f"did you mean {fault.suggestion[0]}?"
+            hint = fault.hint if fault.suggestion is None else f"did you mean {fault.suggestion[0]}?"
             return _json(api.failure(fault.text, hint, 404))
         except NotAnsweredError as fault:
             return _json(api.failure(fault.text, fault.hint, fault.status))
@@ -247,12 +247,16 @@ class Site:
     async def not_found(self, request: Request, fault: Exception) -> Response:
         """The answer to an address that is no page."""
         status = fault.status_code if isinstance(fault, HTTPException) else 404
+        if _is_of_api(request):
+            return _json(api.failure("The API has no address of this name.", "/api/openapi.json lists them", status))
         return self._failure(self._frame(request), status, "Not found", "The dashboard has no page of this address.")
 
     async def defect(self, request: Request, fault: Exception) -> Response:
         """The answer if making a page failed; the server logs the traceback, and the page does not show it."""
         _LOG.error("a page could not be made: %s", type(fault).__name__)
         text = "This is a defect of duly. The log of the dashboard has the traceback."
+        if _is_of_api(request):
+            return _json(api.failure(text, None, 500))
         return self._failure(self._frame(request), 500, "This page could not be made", text)
 
 
@@ -260,6 +264,12 @@ def base_of(request: Request) -> str:
     """The path that the dashboard is mounted at, with a slash at its end."""
     root: str = request.scope.get("root_path", "")
     return root.rstrip("/") + "/"
+
+
+def _is_of_api(request: Request) -> bool:
+    """Whether a program has asked, and reads JSON."""
+    path: str = request.scope["path"]
+    return f"{path.removeprefix(request.scope.get('root_path', ''))}/".startswith("/api/")
 
 
 def _json(answer: api.Reply) -> Response:

@@ -4,15 +4,16 @@ from bisect import bisect_left
 from collections import Counter
 from dataclasses import dataclass
 from datetime import date, timedelta
-from functools import lru_cache
 from typing import Final
 
-from duly.core.moments import MICROSECONDS, Instant, Minute, as_datetime, begin, minute_of
-from duly.insight.load import ComingLoad, load_of
+from duly.core.moments import EPOCH, MICROSECONDS, Instant, Minute, as_datetime, begin, minute_of
+from duly.insight.load import ComingLoad
+from duly.insight.zone_changes import LocalTime
 from duly.web.display import Display
 from duly.web.forms import Form
 from duly.web.frame import Frame
-from duly.web.pictures import Cell, day_by_minute, week
+from duly.web.load import load_from
+from duly.web.pictures import Cell, day_by_minute, heat_legend, week
 from duly.web.sampler import HOUR, Sample
 
 _DAYS: Final = 7
@@ -20,6 +21,7 @@ _MINUTE: Final = 60 * MICROSECONDS
 _DAY: Final = 24 * HOUR
 _WEEK: Final = _DAYS * _DAY
 _BUSIEST: Final = 12
+_EPOCH_DAY: Final = EPOCH.date()
 _QUANTILES: Final = (0.5, 0.8, 0.95)
 
 
@@ -57,7 +59,7 @@ def page(frame: Frame, form: Form) -> str:
             "calendar.html", display, "Calendar", "Calendar", shown=None, sample=None, since=since_text
         )
     since = form.near_moment("from", sample.zone, sample.at) or sample.at
-    shown = _week(_Key(sample), -(-since // _MINUTE))
+    shown = _week(sample, -(-since // _MINUTE))
     display = frame.display(sample.zone, sample.at)
     return frame.rendered(
         "calendar.html",
@@ -68,6 +70,7 @@ def page(frame: Frame, form: Form) -> str:
         sample=sample,
         since=form.text("from"),
         picture=week(shown.days),
+        legend=heat_legend(shown.days),
         minutes_picture=day_by_minute(shown.first_day, shown.first_minute, sample.zone),
         earlier=_link(display, Instant(since - _WEEK)) if since - _WEEK > sample.at else None,
         later=_link(display, Instant(since + _WEEK)),
@@ -78,50 +81,29 @@ def _link(display: Display, since: Instant) -> str:
     return display.link("calendar", **{"from": f"{as_datetime(since, display.zone):%Y-%m-%d}"})
 
 
-class _Key:
-    """A sample that equals any other with its expressions: their load is computed once."""
-
-    def __init__(self, sample: Sample) -> None:
-        self.sample = sample
-        self.equal_by = (tuple(sample.expressions), str(sample.zone))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Key) and self.equal_by == other.equal_by
-
-    def __hash__(self) -> int:
-        return hash(self.equal_by)
-
-
-@lru_cache(8)
-def _week(key: _Key, minute: int) -> Week:
+def _week(sample: Sample, minute: int) -> Week:
     """The week from the beginning of a minute on, counted from the epoch."""
-    sample = key.sample
     since = Instant(minute * _MINUTE)
     until = Instant(since + _WEEK)
-    load = load_of(
-        sample.expressions, since, until, sample.zone, busiest=_BUSIEST, tasks_left_out=sample.tasks_left_out
-    )
-    starts: Counter[tuple[date, int]] = Counter()
-    peaks: Counter[tuple[date, int]] = Counter()
+    load = load_from(sample, since, 24 * _DAYS, busiest=_BUSIEST)
+    clock = LocalTime(sample.zone, since, until)
+    starts: Counter[int] = Counter()
+    peaks: Counter[int] = Counter()
     for due, tasks in load.minutes.items():
-        when = as_datetime(begin(due), sample.zone)
-        place = when.date(), when.hour
-        starts[place] += tasks
-        peaks[place] = max(peaks[place], tasks)
+        hour = clock.shown(begin(due)) // 3600
+        starts[hour] += tasks
+        if tasks > peaks[hour]:
+            peaks[hour] = tasks
     # By the busiest minute of an hour, and by its rank among all hours: an even load stays pale.
     ordered = sorted(peaks.values())
     bounds = [ordered[min(len(ordered) - 1, int(len(ordered) * share))] for share in _QUANTILES] if ordered else []
-    first, last = as_datetime(since, sample.zone).date(), as_datetime(until, sample.zone).date()
+    first, last = clock.shown(since) // 86_400, clock.shown(until) // 86_400
     days = {
-        first + timedelta(days=number): [
-            Cell(
-                starts[first + timedelta(days=number), hour],
-                peaks[first + timedelta(days=number), hour],
-                1 + bisect_left(bounds, peaks[first + timedelta(days=number), hour]),
-            )
-            for hour in range(24)
+        _EPOCH_DAY + timedelta(days=day): [
+            Cell(starts[hour], peaks[hour], 1 + bisect_left(bounds, peaks[hour]))
+            for hour in range(24 * day, 24 * day + 24)
         ]
-        for number in range((last - first).days + 1)
+        for day in range(first, last + 1)
     }
     first_minute = minute_of(since, sample.zone)
     first_day = Counter({due: tasks for due, tasks in load.minutes.items() if begin(due) < since + _DAY})
@@ -129,9 +111,9 @@ def _week(key: _Key, minute: int) -> Week:
 
 
 def _hours(minutes: Counter[Minute], since: Instant) -> list[DueHour]:
-    hours = []
-    for number in range(24):
-        first = Instant(since + number * HOUR)
-        due = [tasks for minute, tasks in minutes.items() if first <= begin(minute) < first + HOUR]
-        hours.append(DueHour(first, sum(due), max(due, default=0)))
-    return hours
+    due: list[list[int]] = [[] for _ in range(24)]
+    for minute, tasks in minutes.items():
+        due[(begin(minute) - since) // HOUR].append(tasks)
+    return [
+        DueHour(Instant(since + number * HOUR), sum(tasks), max(tasks, default=0)) for number, tasks in enumerate(due)
+    ]

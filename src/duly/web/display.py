@@ -21,11 +21,14 @@ from markupsafe import Markup, escape
 from duly.core.moments import MICROSECONDS, Instant, as_datetime, instant_of
 from duly.insight.cluster import HostStatus
 from duly.insight.cron_words import shortened
-from duly.insight.words import between, stretch
+from duly.insight.words import between, stretch, visible
 from duly.stores.port import HostName, View
 from duly.text import plain
 
 NAME_LETTERS_MAX: Final = 120
+NAME_LETTERS_UNTITLED_MAX: Final = 40
+"""A longer name is its own title: a narrow column cuts it after three lines."""
+
 HOST_LETTERS_MAX: Final = 40
 ENCODED_NAME_MAX: Final = 2048
 """A name whose encoded form is longer is linked by the number of its declaration: the query would be too long."""
@@ -83,9 +86,8 @@ def release() -> str:
 
 
 def shown_name(name: str) -> str:
-    """A name as people see it: one line, not too long; in quotation marks where blanks would not be seen."""
-    text = plain(name, longest=NAME_LETTERS_MAX)
-    return text if text == text.strip() and text else f'"{text}"'
+    """A name as people see it: one line, not too long."""
+    return visible(name, longest=NAME_LETTERS_MAX)
 
 
 def first_line(text: str, longest: int = 160) -> str:
@@ -142,9 +144,9 @@ class Display:
         return self.link("runs", task=name, **parameters)
 
     def name(self, name: str) -> Markup:
-        """A name, with the whole of it as its title if it was cut; where a column is narrow it breaks after a slash."""
+        """A name, with the whole of it as its title if it may be cut; where a column is narrow it breaks at a slash."""
         text = escape(shown_name(name)).replace("/", Markup("/<wbr>"))
-        if len(name) <= NAME_LETTERS_MAX:
+        if len(name) <= NAME_LETTERS_UNTITLED_MAX:
             return text
         return Markup('<span title="{}">{}</span>').format(plain(name, longest=2000), text)
 

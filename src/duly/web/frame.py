@@ -22,11 +22,12 @@ class Settings:
 class NotThereError(Exception):
     """The thing asked for is not there: 404, with a sentence and perhaps something close."""
 
-    def __init__(self, text: str, suggestion: tuple[str, str] | None = None) -> None:
+    def __init__(self, text: str, suggestion: tuple[str, str] | None = None, *, hint: str | None = None) -> None:
         super().__init__(text)
         self.text = text
         self.suggestion = suggestion
         """A name, and the address of its page."""
+        self.hint = hint
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The answer about a task that a store does not have."""
+"""The answers about a task that a store does not have, or has in its history alone."""
 
 from duly.insight.closest_name import closest_name
 from duly.stores.port import View
@@ -27,3 +27,11 @@ def unknown_task(view: View, name: str, display: Display) -> NotThereError:
     if close is not None:
         suggestion = shown_name(close), display.knowing(long_names(view, [close])).task_link(close)
     return NotThereError(f"No task is called {shown_name(name)}, now or in history.", suggestion)
+
+
+def orphaned_task(name: str) -> NotThereError:
+    """The error for a task that history alone names: what it owes, and how often it failed in a row, is not known."""
+    return NotThereError(
+        f"{shown_name(name)} is orphaned: no longer declared, and named by history alone.",
+        hint="/api/v1/runs and /api/v1/explain answer about it",
+    )

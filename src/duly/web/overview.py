@@ -83,6 +83,8 @@ def _tiles(sample: Sample) -> list[tuple[int, str, str, str]]:
         (tally.never_ran, "never ran", "never", "waiting"),
     ]
     if counts["interrupted"]:
+        # They are owed a start, too (SPEC 8); `status` gives them a state of their own, and so does the list.
+        tiles[2] = (counts["owed"], "owed, not interrupted", "owed", "owed")
         tiles[3:3] = [(counts["interrupted"], "interrupted", "interrupted", "interrupted")]
     return tiles
 

@@ -481,3 +481,23 @@ def week(days: Mapping[date, Sequence[Cell]]) -> Markup:
     most = max((found.peak for hours in days.values() for found in hours), default=0)
     label = f"{counted(total, 'start')} in {len(days)} days, at most {most:,} in one minute."
     return _picture(left + 24 * cell, height + 18, label, parts, "wide")
+
+
+_HEAT_WORDS: Final = {
+    1: "the quieter half of the hours",
+    2: "up to 80 of 100 hours",
+    3: "up to 95 of 100 hours",
+    4: "the busiest hours",
+}
+
+
+def heat_legend(days: Mapping[date, Sequence[Cell]]) -> list[tuple[int, str]]:
+    """The colours that a week has, each with its words: which hours have it, and how busy their busiest minutes are."""
+    peaks: dict[int, int] = {}
+    for found in (found for hours in days.values() for found in hours if found.starts):
+        heat = min(found.heat, 4)
+        peaks[heat] = max(peaks.get(heat, 0), found.peak)
+    return [
+        (heat, f"{_HEAT_WORDS[heat]}: up to {counted(peak, 'start')} in a minute")
+        for heat, peak in sorted(peaks.items())
+    ]

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, get_args
+from typing import Final, get_args
 
 from duly.core.due import next_due
 from duly.core.moments import Instant, minute_of
@@ -16,10 +16,11 @@ from duly.web.frame import Frame
 from duly.web.sampler import OWED_SHOWN, STALE, Sample
 
 PAGE: Final = 50
+COUNTING: Final = "Counting …"
 STATES: Final = {
     "": "every state",
     "running": "running",
-    "owed": "owed",
+    "owed": "owed, not interrupted",
     "failing": "failing",
     "retrying": "waiting for a retry",
     "interrupted": "interrupted",
@@ -31,6 +32,22 @@ _LEFT_OUT: Final = {
     "failure": "Tasks that never failed are left out.",
     "failures": "Tasks whose latest run did not fail are left out.",
 }
+_NONE_LEFT: Final = {
+    "next": "None of these tasks has a due minute that is known.",
+    "failure": "None of these tasks has failed.",
+    "failures": "None of these tasks failed in its latest run.",
+}
+"""The sentences for lists whose order leaves out every task."""
+
+_NOBODY: Final = {
+    "running": ("Nothing runs.", "No task that matches {} runs."),
+    "owed": ("Nothing is owed.", "No task that matches {} is owed."),
+    "failing": ("Nothing fails.", "No task that matches {} fails."),
+    "retrying": ("No task waits for a retry.", "No task that matches {} waits for a retry."),
+    "interrupted": ("No task is interrupted now.", "No task that matches {} is interrupted now."),
+    "never": ("Every task has run.", "Every task that matches {} has run."),
+}
+"""The sentences for states that no task is in, and for those in which no task has a name that was searched for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +69,19 @@ class TaskList:
     """Links to the neighbouring pages."""
 
     note: str | None
-    suggestion: str | None
+    empty: "Empty | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class Empty:
+    """Why a list has no rows: true of what was asked for, and of no more than that."""
+
+    sentence: str
+    suggestion: str | None = None
     """A name that is close to one that was searched for and not found."""
+
+    beyond: bool = False
+    """The list has rows, and none at the place that was asked for."""
 
 
 def page(frame: Frame, form: Form) -> str:
@@ -71,10 +99,12 @@ def page(frame: Frame, form: Form) -> str:
         situations = Situations(view.snapshot(), host_zone)
         display = frame.display(situations.zone, situations.snapshot.at)
         if state == "owed":
-            return _owed(situations, sample, display, query)
+            return _owed(situations, sample, display, query, elsewhere=bool(sort or after or before))
         note = _LEFT_OUT.get(sort)
         chosen = selection
         if sort == "next":
+            if sample is None:
+                return TaskList(display, (), None, None, None, Empty(COUNTING))
             chosen, note = _by_next_start(selection, sample, situations.snapshot.at)
         found = _found(view, chosen, sample)
         more = len(found) > PAGE
@@ -85,9 +115,11 @@ def page(frame: Frame, form: Form) -> str:
             earlier = display.link("tasks", **keep, before=place_text(_place(rows[0].status, chosen)))
         if shown and (more if chosen.before is None else True):
             later = display.link("tasks", **keep, after=place_text(_place(rows[-1].status, chosen)))
-        suggestion = closest_name(view, query) if query and not shown and chosen == selection else None
-        display = display.knowing(long_names(view, [suggestion or ""]))
-        return TaskList(display, rows, earlier, later, note, suggestion)
+        if state == "retrying" and any(row.status.state == "owed" for row in rows):
+            note = f"{note or ''} Tasks that are owed are among them: their retry is ripe, or a minute is due.".strip()
+        empty = None if rows else _empty(view, chosen, sample, state, sort)
+        display = display.knowing(long_names(view, [(empty and empty.suggestion) or ""]))
+        return TaskList(display, rows, earlier, later, note, empty)
 
     found = frame.source.read(question)
     return frame.rendered(
@@ -101,9 +133,8 @@ def page(frame: Frame, form: Form) -> str:
         sort=sort,
         states=STATES,
         sorts=SORTS,
-        total=_total(sample, state, query),
+        total=_total(sample, state, sort, query),
         owed=any(row.status.owed_since is not None for row in found.rows),
-        **_words(state, query),
     )
 
 
@@ -119,24 +150,55 @@ def _place(task: TaskStatus, selection: TaskSelection) -> TaskPlace:
             return TaskPlace(task.task)
 
 
-def _owed(situations: Situations, sample: Sample | None, display: Display, query: str) -> TaskList:
-    """The tasks that have been owed for longest, as the sample has them: finding them takes a look at all tasks."""
+def _owed(situations: Situations, sample: Sample | None, display: Display, query: str, *, elsewhere: bool) -> TaskList:
+    """The tasks that have been owed for longest, as the sample has them: finding them takes a look at all tasks.
+
+    `elsewhere`: another order was asked for, or a place, and this list has neither.
+    """
     if sample is None:
-        return TaskList(display, (), None, None, "Counting …", None)
+        return TaskList(display, (), None, None, None, Empty(COUNTING))
     rows = [Row(situations.status_of(task), task.stored.generation) for task in sample.owed]
     rows = [row for row in rows if row.status.state == "owed" and query.lower() in row.status.task.lower()]
-    note = "Longest owed first."
-    if sample.health.counts["owed"] > OWED_SHOWN:
-        note += f" Only the first {OWED_SHOWN:,} are shown."
+    counts = sample.health.counts
+    notes = ["This list has one page and one order: longest owed first." if elsewhere else "Longest owed first."]
+    if counts["owed"] > OWED_SHOWN:
+        what = "searched" if query else "shown"
+        notes.append(f"Of {counts['owed']:,} owed tasks only the {OWED_SHOWN:,} longest owed are {what}.")
+    if counts["interrupted"]:
+        notes.append(f"Interrupted tasks are owed, too, and have a list of their own: {counts['interrupted']:,}.")
     if display.at - sample.at > STALE:
-        note += f" As of {display.clock(sample.at)}."
-    return TaskList(display, rows, None, None, note, None)
+        notes.append(f"As of {display.clock(sample.at)}.")
+    empty = None if rows else Empty(_nothing_owed(counts, query))
+    return TaskList(display, rows, None, None, " ".join(notes), empty)
 
 
-def _by_next_start(selection: TaskSelection, sample: Sample | None, at: Instant) -> tuple[TaskSelection, str | None]:
+def _nothing_owed(counts: Mapping[str, int], query: str) -> str:
+    name = shown_name(query)
+    if query and counts["owed"] > OWED_SHOWN:
+        return f"Among the {OWED_SHOWN:,} longest owed tasks none matches {name}."
+    if counts["interrupted"]:
+        return f"No task{f' that matches {name}' if query else ''} is owed, interrupted ones aside."
+    return _NOBODY["owed"][bool(query)].format(name)
+
+
+def _empty(view: View, chosen: TaskSelection, sample: Sample | None, state: str, sort: str) -> Empty:
+    """Why a selection has no tasks: its place, its search, its state or its order."""
+    query, which = chosen.containing, chosen.which
+    if chosen.after is not None or chosen.before is not None:
+        if _found(view, replace(chosen, after=None, before=None), sample):
+            side = "before" if chosen.after is None else "after"
+            return Empty(f"No task of this list comes {side} this place.", beyond=True)
+    if chosen == TaskSelection(query) or not view.page(TaskSelection(query), 1):
+        if not query:
+            return Empty("The store has no tasks.")
+        return Empty(f"No task matches {shown_name(query)}.", closest_name(view, query))
+    if state and (sort == "" or not view.page(TaskSelection(query, which=which), 1)):
+        return Empty(_NOBODY[state][bool(query)].format(shown_name(query)))
+    return Empty(_NONE_LEFT[sort])
+
+
+def _by_next_start(selection: TaskSelection, sample: Sample, at: Instant) -> tuple[TaskSelection, str]:
     """The selection with the expressions ranked by their next due minute."""
-    if sample is None:
-        return replace(selection, ranks={}), "Counting …"
     minute = minute_of(at, sample.zone)
     ranks = {}
     for expression, _ in sample.expressions:
@@ -180,27 +242,16 @@ def _first_ranks(selection: TaskSelection, counted: Mapping[str, int]) -> dict[s
     return first
 
 
-def _total(sample: Sample | None, state: str, query: str) -> int | None:
-    """How many tasks the filter lets through, where the sample knows it."""
+def _total(sample: Sample | None, state: str, sort: str, query: str) -> int | None:
+    """How many tasks the list has, where the sample knows it."""
     if sample is None or query:
         return None
     counts, tally = sample.health.counts, sample.tally
-    if state == "failing":
+    if state == "failing" or (sort == "failures" and not state):
         return tally.failing
+    # Of other orders it is not known whom they leave out, and the list of retries has ripe ones, which count as owed.
+    if sort in _LEFT_OUT or state == "retrying":
+        return None
     if state == "never":
         return tally.never_ran
     return counts[state] if state else sample.health.tasks
-
-
-def _words(state: str, query: str) -> dict[str, Any]:
-    """The sentence for an empty list."""
-    nothing = {
-        "": "The store has no tasks.",
-        "running": "Nothing runs.",
-        "owed": "Nothing is owed.",
-        "failing": "Nothing fails.",
-        "retrying": "No task waits for a retry.",
-        "interrupted": "No task is interrupted now.",
-        "never": "Every task has run.",
-    }
-    return {"nothing": f"No task matches {shown_name(query)}." if query else nothing[state]}

@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC
 from typing import Any
 
-from duly.core.moments import Instant, as_datetime
+from duly.core.moments import as_datetime
 from duly.insight.words import counted
+from duly.insight.zone import zone_in_use
 from duly.text import plain
 from duly.web.child import NotAnsweredError
 from duly.web.display import is_long, long_names
@@ -15,9 +16,8 @@ from duly.web.frame import Frame
 
 def page(frame: Frame, form: Form) -> str:
     """Show the judgement; what is not known is said to be so, and why."""
-    clock = frame.source.clock
-    # In UTC, as `duly verify` has it: the zone may change within a trace.
-    display = frame.display(UTC, Instant(clock.now()))
+    snapshot = frame.source.read(lambda view: view.snapshot())
+    display = frame.display(zone_in_use(snapshot.zone, frame.source.clock.zone()), snapshot.at)
     document: Mapping[str, Any] | None = None
     refusal: NotAnsweredError | None = None
     try:
@@ -83,7 +83,10 @@ def _registers(judged: Mapping[str, Any]) -> list[str]:
 
 
 def _sub_trace(judged: Mapping[str, Any]) -> list[str]:
-    """The events of the smallest sub-trace, a line each: number, instant, host, letters, and what else they say."""
+    """The events of the smallest sub-trace, a line each: number, instant, host, letters, and what else they say.
+
+    In UTC, as the trace has them: the zone may change within it.
+    """
     first = judged["first"]
     found = None if first is None else first["subTrace"]
     if found is None:

@@ -371,6 +371,11 @@ class PostgresView:
         )
         return None if size is None else int(size)
 
+    def engine(self) -> str:
+        """PostgreSQL and the version of the server."""
+        ((version,),) = self._rows.few("current_setting('server_version')")
+        return f"PostgreSQL {version}"
+
     def runs_by_host(self) -> Mapping[int, int]:
         """How many runs of each host are under way, by its key; those of withdrawn declarations included."""
         rows = self._rows.few(

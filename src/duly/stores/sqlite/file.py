@@ -99,6 +99,8 @@ def _connected(path: str, mode: str) -> Iterator[sqlite3.Connection]:
     connection = sqlite3.connect(f"file:{quote(os.fsencode(path))}?{mode}", uri=True, isolation_level=None, timeout=5)
     try:
         connection.execute("PRAGMA trusted_schema = OFF")  # nothing that a file defines may call what could do harm
+        # `mode=ro` keeps a store from being written; this also a copy, which SQLite may have to roll back.
+        connection.execute("PRAGMA query_only = ON")
         yield connection
     finally:
         connection.close()

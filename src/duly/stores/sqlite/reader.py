@@ -329,6 +329,10 @@ class SqliteView:
         except OSError:
             return None
 
+    def engine(self) -> str:
+        """SQLite and its version."""
+        return f"SQLite {sqlite3.sqlite_version}"
+
     # --- tasks -------------------------------------------------------------------------------------------------------
 
     def count_tasks(self) -> int:
@@ -474,9 +478,10 @@ class SqliteView:
     def _source(self, which: TaskSelection) -> str:
         """The tables of a page, in the order in which SQLite is to go through them."""
         if which.order == "expression":
-            self._connection.execute("CREATE TEMP TABLE IF NOT EXISTS ranks (cron TEXT PRIMARY KEY, rank INTEGER)")
-            self._connection.execute("DELETE FROM ranks")
-            self._connection.executemany("INSERT INTO ranks VALUES (?, ?)", (which.ranks or {}).items())
+            with self._making_tables():
+                self._connection.execute("CREATE TEMP TABLE IF NOT EXISTS ranks (cron TEXT PRIMARY KEY, rank INTEGER)")
+                self._connection.execute("DELETE FROM ranks")
+                self._connection.executemany("INSERT INTO ranks VALUES (?, ?)", (which.ranks or {}).items())
             return (
                 "tasks AS t NOT INDEXED CROSS JOIN ranks AS w ON w.cron = t.cron "
                 "CROSS JOIN states AS s ON s.generation = t.generation"
@@ -523,25 +528,26 @@ class SqliteView:
         """Tasks of some cohorts, those first that could have been started earliest."""
         if not owed or limit <= 0:
             return []
-        self._connection.execute(
-            "CREATE TEMP TABLE IF NOT EXISTS wanted (cron TEXT, mark INTEGER, phase TEXT, started_at INTEGER, "
-            "delay INTEGER, interruptions INTEGER, since INTEGER, "
-            "PRIMARY KEY (mark, cron, phase, started_at, delay, interruptions)) WITHOUT ROWID"
-        )
-        self._connection.execute("DELETE FROM wanted")
-        self._connection.executemany(
-            "INSERT INTO wanted VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (
+        with self._making_tables():
+            self._connection.execute(
+                "CREATE TEMP TABLE IF NOT EXISTS wanted (cron TEXT, mark INTEGER, phase TEXT, started_at INTEGER, "
+                "delay INTEGER, interruptions INTEGER, since INTEGER, "
+                "PRIMARY KEY (mark, cron, phase, started_at, delay, interruptions)) WITHOUT ROWID"
+            )
+            self._connection.execute("DELETE FROM wanted")
+            self._connection.executemany(
+                "INSERT INTO wanted VALUES (?, ?, ?, ?, ?, ?, ?)",
                 (
-                    cohort.expression.text,
-                    cohort.served_through,
-                    cohort.phase.value,
-                    *(cohort.interruption or (0, 0, 0)),
-                    since,
-                )
-                for cohort, since in owed
-            ),
-        )
+                    (
+                        cohort.expression.text,
+                        cohort.served_through,
+                        cohort.phase.value,
+                        *(cohort.interruption or (0, 0, 0)),
+                        since,
+                    )
+                    for cohort, since in owed
+                ),
+            )
         cut_short = f"s.run IS NOT NULL AND {_CUT_SHORT}"
         by_calendar = f"max(w.since, {_ENDED})"
         by_retry = f"iif(s.run IS NULL, max(s.pending_retry_until, {_ENDED}), NULL)"
@@ -717,11 +723,14 @@ class SqliteView:
             return "runs"
         if not asked_before:
             columns = "run, generation, cause, started_at, outcome"
-            self._connection.execute(f"CREATE TEMP TABLE IF NOT EXISTS runs_of (seq INTEGER PRIMARY KEY, {columns})")
-            self._connection.execute(
-                f"INSERT OR IGNORE INTO runs_of SELECT seq, {columns} FROM runs "
-                f"WHERE generation IN ({self._generations_text(task)})"
-            )
+            with self._making_tables():
+                self._connection.execute(
+                    f"CREATE TEMP TABLE IF NOT EXISTS runs_of (seq INTEGER PRIMARY KEY, {columns})"
+                )
+                self._connection.execute(
+                    f"INSERT OR IGNORE INTO runs_of SELECT seq, {columns} FROM runs "
+                    f"WHERE generation IN ({self._generations_text(task)})"
+                )
             self._runs_asked_for[task] = True
         return "runs_of"
 
@@ -921,16 +930,18 @@ class SqliteView:
         """Put the declarations of these names into the table `chosen`, unless it has them already."""
         if self._chosen == (names, patterns):
             return
-        self._connection.execute("CREATE TEMP TABLE IF NOT EXISTS chosen (generation INTEGER PRIMARY KEY)")
-        self._connection.execute("DELETE FROM chosen")
-        self._connection.execute(
-            "INSERT OR IGNORE INTO chosen SELECT generation FROM tasks WHERE name IN (SELECT value FROM json_each(?))",
-            (json.dumps(names),),
-        )
-        for pattern in patterns:
+        with self._making_tables():
+            self._connection.execute("CREATE TEMP TABLE IF NOT EXISTS chosen (generation INTEGER PRIMARY KEY)")
+            self._connection.execute("DELETE FROM chosen")
             self._connection.execute(
-                "INSERT OR IGNORE INTO chosen SELECT generation FROM tasks WHERE name GLOB ?", (pattern,)
+                "INSERT OR IGNORE INTO chosen "
+                "SELECT generation FROM tasks WHERE name IN (SELECT value FROM json_each(?))",
+                (json.dumps(names),),
             )
+            for pattern in patterns:
+                self._connection.execute(
+                    "INSERT OR IGNORE INTO chosen SELECT generation FROM tasks WHERE name GLOB ?", (pattern,)
+                )
         self._chosen = names, patterns
 
     def _generations(self, name: str) -> Sequence[int]:
@@ -946,28 +957,39 @@ class SqliteView:
         if self._under_way:
             return "under_way"
         if name not in self._under_way_of:
-            self._connection.execute(
-                f"CREATE TEMP TABLE IF NOT EXISTS under_way_of AS {_UNDER_WAY} LIMIT 0", self._alive
-            )
             generations = self._generations_text(name)
-            self._connection.execute(
-                f"INSERT INTO under_way_of {_UNDER_WAY} AND s.generation IN ({generations}) "
-                f"AND s.run NOT IN (SELECT run FROM runs WHERE generation IN ({generations}))",
-                self._alive,
-            )
+            with self._making_tables():
+                self._connection.execute(
+                    f"CREATE TEMP TABLE IF NOT EXISTS under_way_of AS {_UNDER_WAY} LIMIT 0", self._alive
+                )
+                self._connection.execute(
+                    f"INSERT INTO under_way_of {_UNDER_WAY} AND s.generation IN ({generations}) "
+                    f"AND s.run NOT IN (SELECT run FROM runs WHERE generation IN ({generations}))",
+                    self._alive,
+                )
             self._under_way_of.add(name)
         return "under_way_of"
 
     def _are_under_way(self) -> bool:
         """Whether runs are under way, or were cut short and are not in history yet; puts them into a table."""
         if self._under_way is None:
-            self._connection.execute(f"CREATE TEMP TABLE under_way AS {_UNDER_WAY}", self._alive)
-            (count,) = self._connection.execute("SELECT count(*) FROM under_way").fetchone()
-            if count:
-                told = "SELECT run FROM runs WHERE run IN (SELECT run FROM under_way)"
-                self._connection.execute(f"DELETE FROM under_way WHERE run IN ({told})")
+            with self._making_tables():
+                self._connection.execute(f"CREATE TEMP TABLE under_way AS {_UNDER_WAY}", self._alive)
+                (count,) = self._connection.execute("SELECT count(*) FROM under_way").fetchone()
+                if count:
+                    told = "SELECT run FROM runs WHERE run IN (SELECT run FROM under_way)"
+                    self._connection.execute(f"DELETE FROM under_way WHERE run IN ({told})")
             self._under_way = count > 0
         return self._under_way
+
+    @contextlib.contextmanager
+    def _making_tables(self) -> Iterator[None]:
+        """Allow writing for as long as a temporary table is made: `query_only` forbids these, too."""
+        self._connection.execute("PRAGMA query_only = OFF")
+        try:
+            yield
+        finally:
+            self._connection.execute("PRAGMA query_only = ON")
 
     # --- the trace ---------------------------------------------------------------------------------------------------
 
