@@ -242,7 +242,7 @@ async def test_filters_show_their_tasks_and_no_others(stage: Stage) -> None:
 async def test_an_empty_list_denies_no_more_than_was_asked_for(
     tmp_path: Path, stage: Stage, query: str, sentence: str
 ) -> None:
-    """What is not known, or not asked for, is not said to be absent: the store has a task, which is well."""
+    """An empty page denies nothing that was not asked for: the store has a task, which is well."""
     at = stage.clock.now()
     row = Row(
         "heartbeat",

@@ -396,7 +396,7 @@ def _few_calls(blocks: Sequence[SuccessBlock]) -> Iterator[Sequence[SuccessBlock
 
 
 def _parts(ends: Ends, last_places: list[int], key: Callable[[SuccessBlock | End], T]) -> Iterator[tuple[T, int]]:
-    """What blocks one after the other have in common, and the place of the last row of the last of them."""
+    """The key that neighbouring blocks have in common, and the place of the last row of the last of them."""
     for common, some in groupby(zip(ends.blocks, last_places, strict=True), lambda each: key(each[0])):
         *_, (_, last) = some
         yield common, last
