@@ -385,6 +385,7 @@ def test_another_version_of_postgresql_answers_alike(binaries: Callable[[], Path
     store.connection.close()
 
 
+@pytest.mark.slow
 def test_the_sequences_lead_everywhere() -> None:
     store = PostgresStoreUnderTest(server_of(bundled_binaries()))
     seen: set[str] = set()

@@ -467,6 +467,7 @@ async def test_a_record_that_duly_did_not_write_is_damage(server: PostgresServer
         assert "Healthy" not in said((await until(opened, "/", 503)).text)
 
 
+@pytest.mark.slow
 async def test_a_question_that_takes_too_long_is_ended_by_the_server(server: PostgresServer, stage: Stage) -> None:
     """WEB 4: a table that somebody has locked holds up one page for a second, and no thread for ever."""
     locked = SharedPast(server, "web locked", stage.path, stage.clock)
@@ -483,6 +484,7 @@ async def test_a_question_that_takes_too_long_is_ended_by_the_server(server: Pos
     assert "cache/warm" in said(await page_of(app, "/tasks"))
 
 
+@pytest.mark.slow
 async def test_many_requests_share_few_connections_and_leave_no_transaction_open(
     server: PostgresServer, stage: Stage
 ) -> None:

@@ -139,6 +139,7 @@ def test_a_trace_of_too_many_events_is_left_to_the_command(
     assert "duly verify" in (refused.value.hint or "")
 
 
+@pytest.mark.slow
 def test_what_takes_too_long_or_too_much_memory_is_ended(tmp_path: Path) -> None:
     """WEB 6.8: the child bounds itself, so that it ends even if the dashboard is gone."""
     program = """
