@@ -203,7 +203,7 @@ def test_the_newest_release_of_the_changelog_is_the_version_of_the_package() -> 
 
 
 def test_the_limits_of_ci_are_those_that_it_says() -> None:
-    """`.ci/run`: all steps together end before an hour and a half is over, and one that hangs leaves time for others."""
+    """`.ci/run`: all steps together end before an hour and a half is over; one that hangs leaves time for others."""
     script = (ROOT / ".ci" / "run").read_text()
     limits = [int(minutes) for minutes in re.findall(r"^ *step \"[^\"]+\" (\d+) ", script, re.MULTILINE)]
     together = re.search(r"^ALL_SECONDS_MAX=\$\(\((\d+) \* 60\)\)$", script, re.MULTILINE)
