@@ -1,7 +1,10 @@
 """Thousands of seeded histories of a simulated cluster: nothing overlaps, nothing is served twice, nothing is lost."""
 
+import asyncio
+import importlib.util
 import secrets
 import time
+from collections.abc import Iterable
 
 import pytest
 
@@ -13,10 +16,21 @@ PARTS = 20
 SEEDS = range(1, 3_001)
 
 
-@pytest.mark.parametrize("part", range(PARTS))
-async def test_nothing_overlaps_and_nothing_is_lost_whatever_happens(part: int) -> None:
-    for seed in share(SEEDS, 20)[part::PARTS]:
+async def play(seeds: Iterable[int]) -> None:
+    for seed in seeds:
         await History(seed).play()
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_nothing_overlaps_and_nothing_is_lost_whatever_happens(part: int) -> None:
+    """On uvloop where there is one: a history is the same on every event loop, and takes three quarters of the time."""
+    seeds = share(SEEDS, 20)[part::PARTS]
+    if importlib.util.find_spec("uvloop") is None:
+        asyncio.run(play(seeds))
+    else:
+        import uvloop
+
+        uvloop.run(play(seeds))
 
 
 @pytest.mark.soak
