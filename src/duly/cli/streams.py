@@ -34,7 +34,7 @@ class _Output(io.FileIO):
             raise ReaderGoneError from fault
         except OSError as fault:
             raise OutputError(fault.errno, fault.strerror) from fault
-        if written is None:  # whoever made it does not want writers to wait
+        if written is None:  # a pipe that does not let writers wait is full
             raise OutputError(errno.EAGAIN, os.strerror(errno.EAGAIN))
         return written
 
