@@ -40,6 +40,11 @@ def pytest_report_header() -> str:
     return counts.described()
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the tests that take longest: whichever worker gets one, the other goes on with the rest."""
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)
+
+
 def pytest_collection_finish() -> None:
     """Spare every later garbage collection the thousands of tests: they live as long as the process."""
     gc.collect()

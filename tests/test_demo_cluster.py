@@ -18,6 +18,7 @@ PATIENCE_SECONDS = 300
 """Until it has ended; the machine may be slow before its first line and after its last one."""
 
 
+@pytest.mark.long
 def test_the_demo_shows_who_ran_what_through_a_freeze_a_kill_and_a_restart_and_ends_with_the_verdict() -> None:
     """SPEC 9.3, 9.5, 9.6, 9.20: as a newcomer sees it; the exit code is that of `duly verify`."""
     told = subprocess.run(

@@ -100,6 +100,7 @@ def test_the_first_screen_of_the_readme_is_complete() -> None:
     assert coming_from == ["cron", "APScheduler", "Celery beat", "schedule", "Kubernetes CronJob"]
 
 
+@pytest.mark.long
 @pytest.mark.real_time
 def test_the_demo_tells_its_story_and_ends_by_itself(tmp_path: Path) -> None:
     """`make demo` without a terminal: a first run, a failure with its retry, a blocking task, and a catch-up."""
@@ -209,5 +210,5 @@ def test_the_limits_of_ci_are_those_that_it_says() -> None:
     together = re.search(r"^ALL_SECONDS_MAX=\$\(\((\d+) \* 60\)\)$", script, re.MULTILINE)
     assert together is not None
     assert f"end within {together[1]} minutes" in script
-    assert len(limits) == 5
+    assert len(limits) == 6
     assert max(limits) < int(together[1]) < 90

@@ -540,6 +540,7 @@ def server() -> Iterator[Server]:
     made.discard()
 
 
+@pytest.mark.long
 @pytest.mark.system
 def test_faults_are_done_to_three_hosts_and_what_came_of_it_is_told(server: Server, tmp_path: Path) -> None:
     """A pause that is shorter than the lease, so nothing is taken over; all hosts outlive a restart of PostgreSQL."""

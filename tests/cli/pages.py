@@ -401,6 +401,7 @@ _FORMS = (
     (r"\(\+0[12]:00\)", "(OFFSET)"),
     (r"\b\d+(\.\d+)? (ms|s|min|h|d)( \d+ (ms|s|min|h))?\b", "LONG"),
     (r", LONG ago", ""),
+    (r"[▁█](?=  1 run,)", "BAR"),  # one that took less than a millisecond has the lowest bar
     (r"\bin \d+\.\d+s$", "in LONG"),  # the last line of pytest
     (r"\b[\d,]+ events\b", "N events"),
     (r"PostgreSQL \d+\.\d+", "PostgreSQL N"),

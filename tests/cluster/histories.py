@@ -80,7 +80,7 @@ def granted_starts(memory: SharedMemory) -> list[tuple[int, int, str]]:
 
 def keep_the_log(memory: SharedMemory) -> None:
     """Prune nothing, so that the log tells everything."""
-    memory.prune = lambda *_: 0  # type: ignore[method-assign]
+    memory.prune = lambda *_, **__: 0  # type: ignore[method-assign]
 
 
 def judge(cluster: SimulatedCluster, witness: Witness, where: str) -> None:

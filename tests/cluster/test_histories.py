@@ -21,6 +21,7 @@ async def play(seeds: Iterable[int]) -> None:
         await History(seed).play()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("part", range(PARTS))
 def test_nothing_overlaps_and_nothing_is_lost_whatever_happens(part: int) -> None:
     """On uvloop where there is one: a history is the same on every event loop, and takes three quarters of the time."""

@@ -73,6 +73,7 @@ def test_each_guard_is_needed(guard: str) -> None:
     noticed(explore(LARGE_ENOUGH.get(guard, SMALL), (guard,)), NOTICED_BY[guard])
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_each_configuration_holds(name: str) -> None:

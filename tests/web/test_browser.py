@@ -291,6 +291,7 @@ def faults_of(opened: "Browser", places: Sequence[str]) -> list[str]:
     return faults
 
 
+@pytest.mark.long
 def test_no_page_violates_a_rule_of_accessibility(
     opened: "Browser", address: str, shared_address: str, hostile_stage: Stage, traced_stage: Stage
 ) -> None:

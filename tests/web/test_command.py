@@ -325,6 +325,7 @@ LATER_MAX = 30
 """The clients keep up to eight threads busy, which take turns with the scheduler's two; and the machine is shared."""
 
 
+@pytest.mark.long
 @pytest.mark.real_time
 @pytest.mark.system
 def test_clients_that_are_slow_deaf_or_many_are_waited_for_by_no_start(tmp_path: Path) -> None:
@@ -373,6 +374,7 @@ def test_clients_that_never_read_hold_up_nobody_else(tmp_path: Path) -> None:
         hostile.end()
 
 
+@pytest.mark.long
 @pytest.mark.system
 def test_ten_thousand_requests_leave_nothing_behind(tmp_path: Path) -> None:
     """Neither memory nor open files grow with them."""
