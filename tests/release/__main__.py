@@ -71,7 +71,8 @@ def build_again(scratch: Path, dist: Path, version: str) -> None:
     build(ROOT, scratch / "again")
     insist(packages.unlike(dist, scratch / "again"), "two builds are the same, byte by byte")
     with tarfile.open(dist / f"duly-{version}.tar.gz") as archive:
-        archive.extractall(scratch, filter="data")
+        archive.extraction_filter = getattr(tarfile, "data_filter", lambda member, _: member)  # new in Python 3.11.4
+        archive.extractall(scratch)
     build(scratch / f"duly-{version}", scratch / "unpacked", "-t", "wheel")
     shutil.copyfile(dist / f"duly-{version}.tar.gz", scratch / "unpacked" / f"duly-{version}.tar.gz")
     insist(packages.unlike(dist, scratch / "unpacked"), "the source archive gives the same wheel")
