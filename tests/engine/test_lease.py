@@ -97,6 +97,20 @@ async def test_a_lease_that_is_distrusted_waits_for_the_next_answer(lease: BeatL
     assert lease.trusted()
 
 
+async def test_a_lease_knows_for_how_long_it_has_not_been_trusted(lease: BeatLease, elapsed: Elapsed) -> None:
+    """SPEC 9.6: from its end, or from the moment at which it was distrusted."""
+    assert lease.untrusted_for(130.0) == 0.0
+    assert lease.untrusted_for(142.5) == 12.5
+    elapsed.seconds = 110.0
+    lease.distrust()
+    assert lease.untrusted_for(142.5) == 32.5
+    elapsed.seconds = 120.0
+    lease.distrust()
+    assert lease.untrusted_for(142.5) == 32.5
+    lease.renew(sent=142.5)
+    assert lease.untrusted_for(142.5) == 0.0
+
+
 async def test_a_lost_lease_is_lost_for_good(lease: BeatLease) -> None:
     """SPEC 9.5: burial is one-way."""
     lease.lose()

@@ -278,6 +278,24 @@ async def test_a_wall_clock_that_moves_by_itself_suspends_the_lease_until_the_ne
     assert bench.ears.told == ["suspended", ("resumed", 5.0)]
 
 
+async def test_a_host_that_reaches_the_store_again_says_for_how_long_it_held_its_callbacks(bench: Bench) -> None:
+    """SPEC 9.6: on record, for people; a host that was in time has nothing to say."""
+    await bench.beat()
+    assert bench.cluster.memory.holds == []
+    bench.host.cut_off = True
+    bench.pass_by(LEASE.total_seconds() + 15)
+    await bench.beat()
+    assert bench.cluster.memory.holds == []
+    bench.host.cut_off = False
+    bench.pass_by(5)
+    await bench.beat()
+    now = Instant(microseconds(bench.cluster.now))
+    assert bench.cluster.memory.holds == [(bench.membership.me.key, now - 20 * SECOND, now)]
+    bench.pass_by(5)
+    await bench.beat()
+    assert len(bench.cluster.memory.holds) == 1
+
+
 async def test_a_wall_clock_that_runs_a_little_faster_suspends_nothing(bench: Bench) -> None:
     """SPEC 9.4: each beat is compared with the one before."""
     for _ in range(4):

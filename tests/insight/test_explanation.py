@@ -13,7 +13,7 @@ from duly.core.moments import Delay, Instant, Minute, instant_of
 from duly.insight.evidence import Evidence
 from duly.insight.explanation import Answer, Explanation, explanation_of
 from duly.insight.json_form import json_form
-from duly.stores.port import ClusterRecord, Declaration, HostName, RunRecord, StoredHost
+from duly.stores.port import ClusterRecord, Declaration, Hold, HostName, RunRecord, StoredHost
 from tests.reference import code, rows, sections
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -340,6 +340,56 @@ def test_a_burial_is_the_reason_of_an_interruption_and_another_host_takes_the_ta
     assert codes(found) == ["interruptedAndRestarted", "hostBuried", "ranOn", "takenOver", "succeeded"]
     assert found.reasons[3].text == "it took the task over from host 2 (web-2), which ran it before"
     assert found.reasons[3].facts == {"host": 1, "from": 2}
+
+
+def holds(*times: tuple[str, str]) -> dict[str, Any]:
+    """What a store answers to the question about the holds of host 1."""
+    made = [Hold(at(since), at(until)) for since, until in times]
+    return {"holds": lambda host, since, until: made if host == 1 else (), "cluster": cluster()}
+
+
+def test_a_run_whose_steps_were_held_says_from_when_to_when() -> None:
+    """SPEC 9.6: its host did not reach the store, and went on when it did."""
+    run = ran("2024-05-02T02:30", "2024-05-02T02:40", number=10**12 + 4)._replace(host=ONE)
+    found = ask("2024-05-02T02:30", [run], **holds(("2024-05-02T02:31:30", "2024-05-02T02:33:00")))
+    assert codes(found)[-3:] == ["ranOn", "stepsHeld", "succeeded"]
+    assert found.reasons[-2].text == (
+        "host 1 (web-1) did not reach the store in time: from 02:31:30 to 02:33 it took no step of its coroutines"
+    )
+    since, until = (datetime.fromisoformat(f"2024-05-02T02:{when}+02:00") for when in ("31:30", "33:00"))
+    assert found.reasons[-2].facts == {
+        "host": 1,
+        "label": "web-1",
+        "since": since,
+        "until": until,
+        "times": 1,
+        "heldMs": 90_000,
+    }
+    twice = holds(("2024-05-02T02:31:30", "2024-05-02T02:33:00"), ("2024-05-02T02:35:00", "2024-05-02T02:35:30"))
+    held = ask("2024-05-02T02:30", [run], **twice).reasons[-2]
+    assert held.text == (
+        "host 1 (web-1) did not reach the store in time: between 02:31:30 and 02:35:30 it took no step of its "
+        "coroutines 2 times, for 2 min in all"
+    )
+    assert (held.facts["times"], held.facts["heldMs"]) == (2, 120_000)
+    elsewhere = run._replace(host=TWO)
+    assert "stepsHeld" not in codes(ask("2024-05-02T02:30", [elsewhere], **twice))
+
+
+def test_a_run_whose_steps_are_held_says_since_when() -> None:
+    """SPEC 9.6: the last beat of its host was at 02:31, its lease is of half a minute, and it is not gone."""
+    run = ran("2024-05-02T02:30", None, "running", number=10**12 + 4)._replace(host=ONE)
+    found = ask("2024-05-02T02:30", [run], cluster=cluster(), now=at("2024-05-02T02:31:31"))
+    assert codes(found)[-3:] == ["ranOn", "stepsHeld", "running"]
+    assert found.reasons[-2].text == (
+        "host 1 (web-1) has not reached the store in time: since 02:31:30 it takes no step of its coroutines"
+    )
+    assert found.reasons[-2].facts["until"] is None
+    assert "stepsHeld" not in codes(ask("2024-05-02T02:30", [run], cluster=cluster(), now=at("2024-05-02T02:31:30")))
+    ended = run._replace(outcome="success", ended_at=at("2024-05-02T02:31"))
+    assert "stepsHeld" not in codes(ask("2024-05-02T02:30", [ended], cluster=cluster()))
+    buried = cluster(gone="buried")
+    assert "stepsHeld" not in codes(ask("2024-05-02T02:30", [run._replace(host=TWO)], cluster=buried))
 
 
 def test_a_host_that_left_is_named_as_well() -> None:

@@ -217,8 +217,8 @@ class TestHost:
 
     # --- living ------------------------------------------------------------------------------------------------------
 
-    def beat(self) -> BeatAnswer:
-        return self.store.beat(self.me, self.seen)
+    def beat(self, held: int = 0) -> BeatAnswer:
+        return self.store.beat(self.me, self.seen, held)
 
     def bury(self, other: "TestHost", beat: int | None = None) -> int | None:
         seen = beat if beat is not None else self.row(other)["beat"]

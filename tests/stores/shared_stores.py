@@ -22,6 +22,7 @@ _schemas = count(1)
 ORDERS = {
     "editions": "edition",
     "hosts": "key",
+    "holds": "host, since",
     "tasks": "generation",
     "states": "generation",
     "strays": 'name collate "C"',

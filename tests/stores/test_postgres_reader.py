@@ -108,6 +108,28 @@ def test_a_host_is_silent_once_others_would_bury_it(store: PostgresStoreUnderTes
     assert not snapshot.holder.alive
 
 
+def test_the_times_in_which_a_host_held_its_callbacks_can_be_asked_for(
+    store: PostgresStoreUnderTest, reader: Reader
+) -> None:
+    """SPEC 9.6: those that overlap with a time, such as that of a run."""
+    first, second = joined(store, "a"), joined(store, "b")
+    for minutes in (1, 2, 3):
+        store.now = Instant(NOON + minutes * MINUTE)
+        first.beat(held=10_000_000)
+    second.beat(held=20_000_000)
+
+    def holds(host: int, since: int, until: int) -> list[tuple[int, int]]:
+        between = Instant(NOON + since), Instant(NOON + until)
+        found = reader.read(lambda view: view.holds(host, *between))
+        return [(each.since - NOON, each.until - NOON) for each in found]
+
+    assert holds(1, 0, HOUR) == [(end - 10_000_000, end) for end in (MINUTE, 2 * MINUTE, 3 * MINUTE)]
+    assert holds(1, MINUTE, 3 * MINUTE - 10_000_000) == [(2 * MINUTE - 10_000_000, 2 * MINUTE)]
+    assert holds(1, MINUTE - 1, MINUTE) == [(MINUTE - 10_000_000, MINUTE)]
+    assert holds(2, 0, HOUR) == [(3 * MINUTE - 20_000_000, 3 * MINUTE)]
+    assert holds(3, 0, HOUR) == []
+
+
 def test_only_a_host_that_joins_nobody_takes_the_store_over(store: PostgresStoreUnderTest, reader: Reader) -> None:
     """A second host is no sign that there was none before; a host after a gap is."""
     first = joined(store, "a")

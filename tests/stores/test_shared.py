@@ -383,6 +383,25 @@ def test_a_beat_tells_the_clock_the_end_of_the_log_and_who_lives(store: SharedSt
     assert a.row(b)["renewed_at"] == store.now
 
 
+def test_a_beat_puts_on_record_for_how_long_its_host_held_the_steps_of_callbacks(store: SharedStore) -> None:
+    """SPEC 9.6: each time once, although the answer may be lost and the beat repeated."""
+    a, b = host(store, "a"), host(store, "b")
+    passes(store, MINUTE)
+    a.beat(held=20_000_000)
+    b.beat(held=5_000_000)
+    passes(store, 1_000_000)
+    a.beat(held=21_000_000)
+    a.beat()
+    passes(store, HOUR)
+    a.beat(held=MINUTE)
+    after = NOON + MINUTE + 1_000_000
+    assert store.tables()["holds"] == [
+        {"host": 1, "since": after - 21_000_000, "until": after},
+        {"host": 1, "since": after + HOUR - MINUTE, "until": after + HOUR},
+        {"host": 2, "since": NOON + MINUTE - 5_000_000, "until": NOON + MINUTE},
+    ]
+
+
 def test_a_burial_is_refused_after_another_beat(store: SharedStore) -> None:
     """SPEC 9.5: the burial names the beat that was watched."""
     a, b = host(store, "a"), host(store, "b")

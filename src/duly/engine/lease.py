@@ -125,7 +125,11 @@ class BeatLease:
 
     def distrust(self) -> None:
         """Trust nothing until the next answered beat: the machine may have been paused without its clock noticing."""
-        self._trusted_until = 0.0
+        self._trusted_until = min(self._trusted_until, self._elapsed())
+
+    def untrusted_for(self, now: float) -> float:
+        """For how many seconds it has not been trusted, at this elapsed second; 0 if it is."""
+        return max(0.0, now - self._trusted_until)
 
     def lose(self) -> None:
         """The host was buried, once and for all."""

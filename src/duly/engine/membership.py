@@ -282,7 +282,8 @@ class Membership:
             unanswered = sent - self.lease.answered_at
             self._tell(lambda listener: listener.suspended(unanswered))
         try:
-            answer = self._beats.beat(self.me, self.position)
+            held = int(self.lease.untrusted_for(sent) * MICROSECONDS)
+            answer = self._beats.beat(self.me, self.position, held)
         except (HostGoneError, StoreRewoundError) as gone:
             self.lose(gone)
             return None

@@ -14,6 +14,7 @@ from duly.stores.port import (
     ClusterRecord,
     Declaration,
     HistoryExtent,
+    Hold,
     RunRecord,
     RunSelection,
     Snapshot,
@@ -65,6 +66,9 @@ class Evidence:
     cluster: ClusterRecord | None = None
     """The hosts of a shared store."""
 
+    holds: Callable[[int, Instant, Instant], Sequence[Hold]] = lambda host, since, until: ()
+    """The times between two instants in which a host, by its key, held the steps of its callbacks."""
+
     # --- runs --------------------------------------------------------------------------------------------------------
 
     def run_before(self, moment: Instant) -> RunRecord | None:
@@ -107,6 +111,28 @@ class Evidence:
             run: the run.
         """
         return None if run.host is None or self.cluster is None else self.cluster.host(run.host.key)
+
+    def holds_during(self, run: RunRecord) -> Sequence[Hold]:
+        """The times in which the host of a run held its steps and has gone on, as far as they are on record.
+
+        Parameters:
+            run: the run.
+        """
+        if run.host is None:
+            return ()
+        return self.holds(run.host.key, run.started_at, self.now if run.ended_at is None else run.ended_at)
+
+    def holds_since(self, run: RunRecord) -> Instant | None:
+        """Since when the host of a run that goes on has not trusted its lease; None if it does.
+
+        Parameters:
+            run: the run.
+        """
+        host = self.host_of(run)
+        if host is None or host.gone is not None or run.outcome != "running":
+            return None
+        trusted_until = Instant(host.beat_at + host.lease)
+        return trusted_until if trusted_until < self.now else None
 
     def retry_after(self, failed: RunRecord) -> Instant:
         """When the retry of a failed run was ripe.
@@ -202,6 +228,7 @@ def evidence_of(view: View, task: str, around: Instant, zone: tzinfo, extent: Hi
         alive=snapshot.holder.alive,
         last_poll=snapshot.holder.last_poll_at,
         cluster=snapshot.cluster,
+        holds=view.holds,
     )
 
 

@@ -190,6 +190,7 @@ class _Question:
         for run in started:
             reasons += self._why_started(run)
             reasons += self._ran_on(run)
+            reasons += self._held(run)
             reasons += self._what_became_of(run)
         if self.change is not None and not self.change.skips and not self.wall.fold:
             reasons.append(self._repeated())
@@ -433,6 +434,28 @@ class _Question:
         if run.cause != "cron" and previous is not None and previous.host is not None and previous.host.key != key:
             text = f"it took the task over from {host_text(previous.host)}, which ran it before"
             reasons.append(Reason("takenOver", text, {"host": key, "from": previous.host.key}))
+        return reasons
+
+    def _held(self, run: RunRecord) -> list[Reason]:
+        """When the host of a run did not trust its lease, and took no step of it (SPEC 9.6)."""
+        if run.host is None:
+            return []
+        reasons = []
+        who, facts = host_text(run.host), {"host": run.host.key, "label": run.host.label}
+        if holds := self.evidence.holds_during(run):
+            begun, over, held = holds[0].since, holds[-1].until, sum(until - since for since, until in holds)
+            begun_at, over_at = self.at(begun), self.at(over)
+            if len(holds) == 1:
+                when = f"from {begun_at} to {over_at} it took no step of its coroutines"
+            else:
+                when = f"between {begun_at} and {over_at} it took no step of its coroutines {len(holds)} times"
+                when += f", for {_duration(held)} in all"
+            found = {"since": self._local(begun), "until": self._local(over), "times": len(holds)}
+            text = f"{who} did not reach the store in time: {when}"
+            reasons.append(Reason("stepsHeld", text, {**facts, **found, "heldMs": held // 1000}))
+        if (since := self.evidence.holds_since(run)) is not None:
+            text = f"{who} has not reached the store in time: since {self.at(since)} it takes no step of its coroutines"
+            reasons.append(Reason("stepsHeld", text, {**facts, "since": self._local(since), "until": None}))
         return reasons
 
     def _burial(self, run: RunRecord) -> list[Reason]:

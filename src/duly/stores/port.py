@@ -259,6 +259,14 @@ class StoredHost:
         return self.gone is None and not self.is_silent(at)
 
 
+class Hold(NamedTuple):
+    """A time in which a host of a shared store could not trust its lease, and held the steps of its callbacks."""
+
+    since: Instant
+    until: Instant
+    """When the host reached the store again."""
+
+
 class Edition(NamedTuple):
     """A distinct set of tasks that hosts of a shared store have declared."""
 
@@ -780,6 +788,16 @@ class View(Protocol):
 
     def runs_by_host(self) -> Mapping[int, int]:
         """How many runs of each host are under way, by its key; nothing in an embedded store."""
+        ...
+
+    def holds(self, host: int, since: Instant, until: Instant) -> Sequence[Hold]:
+        """The times in which a host of a shared store held the steps of its callbacks, earliest first.
+
+        Parameters:
+            host: the key of the host.
+            since: only what ended after this instant.
+            until: only what began before this one.
+        """
         ...
 
     def history_begins(self) -> Instant | None:

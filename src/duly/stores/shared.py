@@ -241,8 +241,11 @@ class SharedFunctions(Protocol):
         """Record ends, and grant or refuse starts, by what the host had seen when it decided (SPEC 9.9, 9.10)."""
         ...
 
-    def beat(self, me: HostIdentity, seen: Position) -> BeatAnswer:
-        """Renew the lease (SPEC 9.4). Repeated, it is another beat."""
+    def beat(self, me: HostIdentity, seen: Position, held: int = 0) -> BeatAnswer:
+        """Renew the lease (SPEC 9.4). Repeated, it is another beat.
+
+        `held` is for how many microseconds the host has not trusted its lease: they go on record, for people.
+        """
         ...
 
     def bury(self, me: HostIdentity, who: int, beat: int | None) -> int | None:

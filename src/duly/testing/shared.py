@@ -7,7 +7,7 @@ call by call, and what simulated hosts share.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from operator import attrgetter
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from duly.core.moments import Delay, Instant, Minute
 from duly.core.news import (
@@ -99,6 +99,14 @@ class HostRow:
     max_concurrency: int | None
     threads: int | None
     gone: str | None = None
+
+
+class HoldRow(NamedTuple):
+    """A time in which a host could not trust its lease."""
+
+    host: int
+    since: Instant
+    until: Instant
 
 
 @dataclass(slots=True)
@@ -196,6 +204,7 @@ class SharedMemory:
         self.trace_last: int | None = None
         self.editions: dict[int, tuple[str, Instant]] = {}
         self.hosts: dict[int, HostRow] = {}
+        self.holds: list[HoldRow] = []
         self.tasks: dict[int, DeclarationRow] = {}
         self.states: dict[int, StateRow] = {}
         self.strays: dict[str, StrayRow] = {}
@@ -236,13 +245,18 @@ class SharedMemory:
             self.prune(ENTRIES_KEPT, ENTRIES_KEPT_FOR, PRUNED_MAX, sweeps=seq % SWEPT_EVERY == 0)
         return _answer_to_write(entry)
 
-    def beat(self, me: HostIdentity, seen: Position) -> BeatAnswer:
-        """Renew the lease (SPEC 9.4)."""
+    def beat(self, me: HostIdentity, seen: Position, held: int = 0) -> BeatAnswer:
+        """Renew the lease (SPEC 9.4), and put on record for how long it was not trusted."""
         self._check_host(me)
         self._check_position(seen)
         host, now = self.hosts[me.key], self._clock()
         host.beat += 1
         host.renewed_at, host.seen = now, seen.seq
+        if held > 0:
+            # A host that did not get the answer beats again, and tells of the same hold, which was longer.
+            since = Instant(now - held)
+            self.holds = [each for each in self.holds if each.host != me.key or each.until <= since]
+            self.holds.append(HoldRow(me.key, since, now))
         living = tuple(LivingHost(each.key, each.beat, each.edition, each.lease) for each in self.living())
         return BeatAnswer(now, self.last_seq(), living)
 
@@ -410,6 +424,7 @@ class SharedMemory:
                 for edition, (digest, since) in sorted(self.editions.items())
             ],
             "hosts": rows(self.hosts.values(), "key"),
+            "holds": [each._asdict() for each in sorted(self.holds)],
             "tasks": rows(self.tasks.values(), "generation"),
             "states": rows(self.states.values(), "generation"),
             "strays": rows(self.strays.values(), "name"),

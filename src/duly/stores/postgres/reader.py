@@ -35,6 +35,7 @@ from duly.stores.port import (
     Declaration,
     Edition,
     HistoryExtent,
+    Hold,
     Holder,
     HostName,
     Interruption,
@@ -745,6 +746,12 @@ class PostgresView:
         )
         median = None if median is None else float(median)
         return TaskRuns(name, runs, failures, interruptions, longest, median, [took for (took,) in durations])
+
+    def holds(self, host: int, since: Instant, until: Instant) -> Sequence[Hold]:
+        """The times in which a host held the steps of its callbacks, earliest first."""
+        where = f"where host = {host} and until > {since} and since < {until} order by since"
+        rows = self._rows.few("since, until", f"from holds {where}")
+        return [Hold(Instant(began), Instant(ended)) for began, ended in rows]
 
     def history_begins(self) -> Instant | None:
         """The start of the earliest run on record."""

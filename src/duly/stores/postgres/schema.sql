@@ -47,6 +47,14 @@ create table hosts (
 ) with (fillfactor = 50);
 create index hosts_newest on hosts ((key + 0), beat);  -- an expression: no other index can take its place in host_1
 
+-- The times in which a host could not trust its lease, and held the steps of its callbacks, in microseconds.
+create table holds (
+  host int not null,
+  since bigint not null,
+  until bigint not null,
+  primary key (host, since)
+);
+
 create table tasks (
   generation bigint primary key,
   name text collate "C" not null,
@@ -542,8 +550,9 @@ begin
     'corrected', corrected);
 end $$;
 
--- Without the mutex, so that a host lives although a writer waits.
-create function beat_1(me_key int, me_identifier uuid, seen_ bigint, nonce_ uuid)
+-- Without the mutex, so that a host lives although a writer waits. `held` is for how many microseconds the host has not
+-- trusted its lease.
+create function beat_1(me_key int, me_identifier uuid, seen_ bigint, nonce_ uuid, held bigint default 0)
 returns jsonb language plpgsql volatile set search_path = :"schema", pg_temp set lock_timeout = '5s' as $$
 declare now_ bigint;
 begin
@@ -554,6 +563,11 @@ begin
   update hosts set beat = beat + 1, renewed_at = moment_1(now_), seen = seen_
     where key = me_key and identifier = me_identifier and gone is null;
   if not found then perform check_host_1(me_key, me_identifier); end if;
+  if held > 0 then
+    -- A host that did not get the answer beats again, and tells of the same hold, which was longer.
+    delete from holds where host = me_key and until > now_ - held;
+    insert into holds values (me_key, now_ - held, now_);
+  end if;
   return (select jsonb_build_object('clock', now_, 'seq', coalesce((select max(seq) from log), 0),
     'living', coalesce((select jsonb_agg(jsonb_build_array(h.key, h.beat, h.edition,
       (extract(epoch from h.lease) * 1000000)::bigint) order by h.key) from hosts h where h.gone is null), '[]')));

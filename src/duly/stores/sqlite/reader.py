@@ -38,6 +38,7 @@ from duly.stores.port import (
     Cohort,
     Declaration,
     HistoryExtent,
+    Hold,
     Holder,
     Interruption,
     KnownTask,
@@ -835,6 +836,10 @@ class SqliteView:
     def runs_by_host(self) -> Mapping[int, int]:
         """Nothing: an embedded store has no hosts."""
         return {}
+
+    def holds(self, host: int, since: Instant, until: Instant) -> Sequence[Hold]:
+        """Nothing: an embedded store has no hosts."""
+        return ()
 
     def history_begins(self) -> Instant | None:
         """The start of the earliest run on record."""
