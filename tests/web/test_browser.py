@@ -380,6 +380,31 @@ def test_wide_pictures_show_that_they_go_on(opened: "Browser", address: str) -> 
         page.close()
 
 
+def test_wide_pictures_show_the_hour_in_question_on_a_phone(opened: "Browser", address: str) -> None:
+    """The present one, or the one that a week begins with, and not the midnight that all days begin with."""
+    page = opened.new_page(viewport={"width": 390, "height": 844})
+
+    def hours() -> tuple[float, float]:
+        """The hours at both edges of the screen."""
+        left, seen, whole = page.eval_on_selector(
+            "[data-hour]", "each => [each.scrollLeft, each.clientWidth, each.scrollWidth]"
+        )
+        assert whole > seen
+        return 24 * left / whole, 24 * (left + seen) / whole
+
+    for place, hour in (("/calendar?from=2027-03-01T12:00", 12), ("/calendar?from=2027-03-01T23:30", 23.5)):
+        page.goto(address + place)
+        first, last = hours()
+        assert first < hour < last
+    page.goto(f"{address}/calendar?from=2027-03-01T00:00")
+    assert hours()[0] == 0
+    page.goto(f"{address}/task?name={quote(FAILING)}")
+    share = page.eval_on_selector("#days [data-hour]", "each => each.dataset.hour")
+    first, last = hours()
+    assert first - 0.1 <= 24 * float(share) <= last + 0.1
+    page.close()
+
+
 def test_axe_finds_a_fault_that_is_there(opened: "Browser", address: str) -> None:
     """The test above can fail."""
     axe = axe_source()

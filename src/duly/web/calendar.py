@@ -69,6 +69,7 @@ def page(frame: Frame, form: Form) -> str:
         shown=shown,
         sample=sample,
         since=form.text("from"),
+        begins=since,
         picture=week(shown.days),
         legend=heat_legend(shown.days),
         minutes_picture=day_by_minute(shown.first_day, shown.first_minute, sample.zone),

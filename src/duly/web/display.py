@@ -176,6 +176,11 @@ class Display:
             return f"{when:%H:%M:%S}" if when.second else f"{when:%H:%M}"
         return f"{when:%a %H:%M}" if abs(when.date() - today) < timedelta(7) else f"{when:%Y-%m-%d %H:%M}"
 
+    def share_of_day(self, instant: Instant) -> str:
+        """The place of a moment in its day, from 0 to 1 by the wall clock: where a picture of days shows it."""
+        when = as_datetime(instant, self.zone)
+        return f"{(60 * when.hour + when.minute) / 1440:.3f}"
+
     def ago(self, instant: Instant) -> str:
         """The time from an instant up to now."""
         return between(instant, self.at)

@@ -2,6 +2,11 @@
 (() => {
   const find = (selector) => document.querySelector(selector);
 
+  // A day that is wider than the screen shows the hour in question, which the server tells as a share of the day.
+  for (const day of document.querySelectorAll("[data-hour]")) {
+    day.scrollLeft = day.dataset.hour * day.scrollWidth - day.clientWidth / 2;
+  }
+
   // Live: the server says that something changed; the page asks for itself again and takes over what differs.
   const refresh = async () => {
     try {
