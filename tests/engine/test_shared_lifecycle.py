@@ -4,7 +4,7 @@ import asyncio
 import logging
 import uuid
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -177,6 +177,53 @@ async def test_a_run_of_a_buried_host_is_waited_for_before_its_task_starts_in_th
     assert [what for what, _ in steps] == ["begins", "has cleaned up", "begins"] * 3 + ["begins"]
     for over, again in zip(steps[1::3], steps[2::3], strict=True):
         assert again[1] - over[1] <= timedelta(seconds=1)
+
+
+def cleaning_up(life: Life, seconds: float) -> Callable[[], Awaitable[None]]:
+    """A callback whose first attempt cleans up for some seconds when it is cancelled."""
+
+    async def work() -> None:
+        run = duly.current_run()
+        assert run is not None
+        life.witness.note(life.host, run.task)
+        if run.attempt == 1:
+            try:
+                await life.host.sleep(3_600)
+            except asyncio.CancelledError:
+                await life.host.sleep(seconds)
+                raise
+
+    return work
+
+
+async def test_a_run_of_a_buried_host_keeps_its_slot_until_it_has_ended(life: Life) -> None:
+    """SPEC 9.6: its host joins again after 7 seconds, and a run of 9 more seconds has the only slot."""
+    scheduler = life.host.scheduler(life.store, max_concurrency=1)
+    registrations = [
+        ("a", "0 12 * * *", cleaning_up(life, 9), timedelta(seconds=1)),
+        *minutely(life.witness, life.host, "b"),
+    ]
+    await scheduler.initialize(registrations)
+    await life.cluster.advance(seconds=1)
+    assert (life.witness.began("a"), life.witness.began("b")) == (["12:00:10"], [])
+    life.bury()
+    await life.cluster.advance(seconds=30)
+    assert [host.key for host in life.cluster.memory.living()] == [2]
+    assert life.witness.began("b") == ["12:00:24"]
+
+
+async def test_a_task_starts_again_although_another_run_of_its_buried_host_goes_on(life: Life) -> None:
+    """SPEC 9.7: each task waits for its own run in this process, and for no other."""
+    registrations = [
+        ("quick", "0 12 * * *", cleaning_up(life, 1), timedelta(seconds=1)),
+        ("slow", "0 12 * * *", cleaning_up(life, 9), timedelta(seconds=1)),
+    ]
+    await life.scheduler.initialize(registrations)
+    await life.cluster.advance(seconds=1)
+    life.bury()
+    await life.cluster.advance(seconds=30)
+    assert life.witness.began("quick") == ["12:00:10", "12:00:17"]
+    assert life.witness.began("slow") == ["12:00:10", "12:00:24"]
 
 
 async def test_a_run_that_ends_before_its_host_has_joined_again_is_no_defect(
