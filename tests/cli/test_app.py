@@ -241,6 +241,16 @@ def test_moments_are_read_as_people_write_them(text: str, expected: str) -> None
     assert parse_moment(text, ZoneInfo("Europe/Berlin"), at).isoformat() == expected
 
 
+@pytest.mark.parametrize(
+    "text", ["0001-01-01", "0001-01-02T23:59", "0001-01-01T00:00+14:00", "9999-12-30", "9999-12-31T23:59Z", "700000d"]
+)
+@pytest.mark.parametrize("zone", ["America/Adak", "UTC", "Pacific/Kiritimati"])
+def test_a_moment_outside_of_the_calendar_is_refused(text: str, zone: str) -> None:
+    """The minutes around it could not be shown in every zone."""
+    with pytest.raises(ValueError, match="is outside of the calendar, which goes from 0001-01-03 to 9999-12-29"):
+        parse_moment(text, ZoneInfo(zone), instant_of(datetime(1900, 1, 1, tzinfo=UTC)))
+
+
 @pytest.mark.parametrize("text", ["", "soon", "25:00", "2024-13-01", "3", "--2h", "2h later", "99999999d"])
 def test_what_is_no_moment_is_refused(text: str) -> None:
     """With a ValueError, which the command line turns into one message."""

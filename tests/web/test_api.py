@@ -318,6 +318,9 @@ async def test_a_scheduler_that_dies_is_seen_by_the_next_probe(tmp_path: Path, m
         answer = await opened.get("/api/v1/health")
         assert answer.status_code == 503
         assert [each["code"] for each in answer.json()["problems"]] == ["holder-gone"]
+        status = (await opened.get("/api/v1/status")).json()
+        assert (status["healthy"], status["holder"]["alive"]) == (False, False)
+        assert status["problems"] == answer.json()["problems"]
         page = (await opened.get("/")).text
         assert "Unhealthy" in page
         assert "process 7, which held the store, is gone, and left 1 task marked running" in page

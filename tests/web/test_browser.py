@@ -166,6 +166,38 @@ def test_a_section_that_a_page_did_not_have_appears_and_goes_without_a_reload(
         page.close()
 
 
+def test_an_error_of_something_in_between_leaves_the_page_as_it_is(opened: "Browser", tmp_path: Path) -> None:
+    """A proxy whose dashboard is being restarted answers with a page of its own."""
+    store = make_store(tmp_path / "state.db", [Row("first")])
+    with served(dashboard(store, refresh=0.1)) as address:
+        page = opened.new_page()
+        page.goto(f"{address}/tasks")
+        page.route("**/tasks", lambda route: route.fulfill(status=502, body="<h1>Bad gateway</h1>"))
+        with page.expect_response(lambda answer: answer.status == 502):
+            change(store, "UPDATE tasks SET name = 'second'")
+        page.evaluate("new Promise(done => setTimeout(done))")  # what follows the answer is done
+        assert page.locator("#list >> text=first").count() == 1
+        page.unroute("**/tasks")
+        change(store, "UPDATE tasks SET name = 'third'")
+        page.wait_for_selector("text=third", timeout=30_000)
+        page.close()
+
+
+def test_a_page_without_a_connection_says_so(opened: "Browser", tmp_path: Path) -> None:
+    """What is not known is never shown as fine."""
+    store = make_store(tmp_path / "state.db", [Row("first")])
+    said = "getComputedStyle(document.querySelector('main'), '::before').content"
+    with served(dashboard(store, refresh=0.1)) as address:
+        page = opened.new_page()
+        page.goto(f"{address}/tasks")
+        change(store, "UPDATE tasks SET name = 'second'")
+        page.wait_for_selector("text=second", timeout=30_000)
+        assert page.evaluate(said) == "none"
+    page.wait_for_selector("html.lost", timeout=30_000)
+    assert "Not connected" in page.evaluate(said)
+    page.close()
+
+
 HIDDEN = """
 window.hiddenNow = true;
 window.delays = [];

@@ -696,6 +696,9 @@ def test_commands_between_backticks_are_code_and_nothing_else_is_markup(text: st
     assert marked(text) == shown
 
 
+CRONS = ("* * * * *", "0 0 29 2 *")
+
+
 @given(
     page=st.sampled_from(["/", "/tasks", "/task", "/runs", "/calendar", "/next", "/about", "/whatif", "/verify",
                           "/api/v1/tasks", "/api/v1/runs", "/api/v1/next",
@@ -718,6 +721,27 @@ async def test_no_query_leads_to_an_error_of_the_server(stage: Stage, page: str,
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("duly.web.child.Children._answered", no_child)  # a process for each query takes too long
         await no_error(stage, page, query)
+
+
+@pytest.mark.parametrize("moment", ["0001-01-01", "0001-01-03", "9999-12-29T23:59", "9999-12-31T23:59"])
+@pytest.mark.parametrize(
+    ("page", "of_moment"),
+    [
+        (f"/task?name={quote(FAILING)}", "at"),
+        (f"/api/v1/explain?task={quote(FAILING)}", "at"),
+        *((f"{page}?cron={quote(cron)}", "from") for page in ("/next", "/api/v1/next") for cron in CRONS),
+        *((page, "from") for page in ("/calendar", "/api/v1/load", "/whatif")),
+        *((page, word) for page in ("/runs", "/api/v1/runs") for word in ("since", "until")),
+    ],
+)
+async def test_the_ends_of_the_calendar_lead_to_no_error_of_the_server(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, page: str, of_moment: str, moment: str
+) -> None:
+    """WEB 9: where everything else about the request is valid."""
+    monkeypatch.setattr("duly.web.child.Children._answered", no_child)
+    for zone in ("America/Adak", "Pacific/Kiritimati"):
+        query = dict(httpx.URL(page).params) | {of_moment: moment, "tz": zone}
+        await no_error(stage, httpx.URL(page).path, query)
 
 
 def no_child(*_: object) -> dict[str, object]:

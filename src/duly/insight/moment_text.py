@@ -14,6 +14,10 @@ MOMENT_FORMS: Final = "2024-03-31T01:50, 2024-03-31, 01:50 (today), 2h (ago), no
 DURATION_FORMS: Final = "90s, 5m, 1h30m, 2d"
 
 
+_EARLIEST: Final = date(1, 1, 3)
+_LATEST: Final = date(9999, 12, 29)
+"""Up to these days every zone can show a moment and the minutes around it: offsets are shorter than a day."""
+
 def parse_duration(text: str) -> timedelta:
     """`90s`, `5m`, `1h30m`, `2d`; raises ValueError."""
     if not _DURATION.fullmatch(text):
@@ -31,19 +35,25 @@ def parse_moment(text: str, zone: tzinfo, at: Instant) -> datetime:
     `explain` answers about that; others pass it to `existing`. An offset (`2024-10-27T02:30+01:00`) says exactly which
     is meant.
     """
-    text = text.strip()
-    here = as_datetime(at, zone)
-    if _DURATION.fullmatch(back := text.removesuffix(" ago").removeprefix("-")):
-        text = back
+    text, here = text.strip(), as_datetime(at, zone)
     if text == "now":
         return here
+    try:
+        moment = _moment(text, zone, here)
+    except OverflowError:
+        moment = None
+    if moment is None or not _EARLIEST <= moment.date() <= _LATEST:
+        raise ValueError(f"{text!r} is outside of the calendar, which goes from {_EARLIEST} to {_LATEST}")
+    return moment
+
+
+def _moment(text: str, zone: tzinfo, here: datetime) -> datetime:
+    if _DURATION.fullmatch(back := text.removesuffix(" ago").removeprefix("-")):
+        text = back
     if re.fullmatch(r"\d{1,2}:\d{2}(:\d{2})?", text):
         return datetime.combine(here.date(), time.fromisoformat(text.zfill(len(text) + (text[1] == ":"))), zone)
     if _DURATION.fullmatch(text):
-        try:
-            return (here.astimezone(UTC) - parse_duration(text)).astimezone(zone)
-        except OverflowError:
-            raise ValueError(f"{text!r} ago was before the calendar begins") from None
+        return (here.astimezone(UTC) - parse_duration(text)).astimezone(zone)
     try:
         if re.fullmatch(r"\d{4}-\d{2}-\d{2}", text):
             return datetime.combine(date.fromisoformat(text), time(), zone)

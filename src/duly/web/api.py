@@ -110,7 +110,7 @@ def _status(source: StoreSource, form: Form) -> Reply:
     sample = _counted(source)
     if sample is None:
         return _counting("status", source)
-    return Reply(_with_tasks("status", json_form(sample.health, sample.zone), source, form, TaskSelection()))
+    return Reply(_with_tasks("status", json_form(source.health(sample), sample.zone), source, form, TaskSelection()))
 
 
 def _tasks(source: StoreSource, form: Form) -> Reply:

@@ -12,6 +12,7 @@
     try {
       const answer = await fetch(location.href);
       const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+      if (!fresh.querySelector("[data-live]")) return; // an error, of a proxy or of the server: the page stays as it is
       const here = (element) => element?.id && document.getElementById(element.id);
       for (const now of fresh.querySelectorAll("[data-live]")) {
         const old = here(now);
@@ -37,6 +38,13 @@
     const soon = () => { timer = 0; refresh(); };
     // A timer that runs is left alone: a store that keeps changing would put the refresh off for ever.
     stream.addEventListener("changed", () => { timer ||= setTimeout(soon, document.hidden ? 15000 : 300); });
+    // While there is no connection the page says so; afterwards it may have missed a change.
+    const lost = document.documentElement.classList;
+    stream.addEventListener("error", () => lost.add("lost"));
+    stream.addEventListener("open", () => {
+      if (lost.contains("lost")) timer ||= setTimeout(soon, 300);
+      lost.remove("lost");
+    });
     document.addEventListener("visibilitychange", () => {
       if (!document.hidden && timer) { clearTimeout(timer); soon(); }
     });
