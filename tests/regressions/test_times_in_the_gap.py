@@ -9,10 +9,14 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
+import httpx
 import pytest
 
+from duly.core.moments import instant_of
 from duly.testing import SimulatedHost
 from tests.cli.program import Outcome, duly, nothing, write_target
+from tests.web.conftest import Stage, client
+from tests.web.stage import FixedClock
 
 BERLIN = "Europe/Berlin"
 NOTE = (
@@ -96,6 +100,30 @@ def test_a_simulation_begins_when_the_clocks_change(tmp_path: Path, berlin: Comm
     assert ended.code == 0, ended
     assert ended.json["from"] == "2027-03-28T03:00:00+02:00"
     assert "2027-03-28 02:30 does not exist" in ended.err
+
+
+async def test_the_dashboard_takes_the_instant_at_which_the_clocks_change(tmp_path: Path) -> None:
+    """SPEC 2.2, 10.4: as the commands do, and its pages say so."""
+    store = await make_store(tmp_path)
+    clock = FixedClock(instant_of(datetime(2025, 3, 30, 12, tzinfo=ZoneInfo(BERLIN))), ZoneInfo(BERLIN))
+    async with client(Stage(store, clock).dashboard()) as opened:
+
+        async def asked(place: str) -> httpx.Response:
+            answer = await opened.get(place)
+            assert answer.status_code == 200, answer.text
+            return answer
+
+        begins = (await asked("/api/v1/next?cron=0 3 * * *&from=2027-03-28T02:30&n=1")).json()
+        assert begins["from"] == "2027-03-28T03:00:00+02:00"
+        assert begins["tasks"][0]["starts"] == ["2027-03-28T03:00:00+02:00"]
+        gap = "since=2025-03-30T02:30&until=2025-03-30T03:02"
+        runs = (await asked(f"/api/v1/runs?task=every&{gap}")).json()["runs"]
+        assert [run["startedAt"][11:16] for run in runs] == ["03:00", "03:01"]
+        note = "2025-03-30 02:30 does not exist in Europe/Berlin: clocks go forward from 02:00 to 03:00"
+        assert note in (await asked(f"/runs?task=every&{gap}")).text
+        assert NOTE.removeprefix("note: ").strip() in (await asked("/next?cron=0 3 * * *&from=2027-03-28T02:30")).text
+        assert NOTE.removeprefix("note: ").strip() in (await asked("/calendar?from=2027-03-28T02:30")).text
+        assert "does not exist" not in (await asked("/calendar?from=2027-03-28T03:00")).text
 
 
 async def test_an_explanation_of_the_gap_names_the_first_minute_after_it(tmp_path: Path, berlin: Command) -> None:

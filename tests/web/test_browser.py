@@ -366,6 +366,8 @@ def test_a_file_asks_for_nothing_and_says_nothing_on_the_console(opened: "Browse
         page.wait_for_load_state("load")
         assert witness.faults == [f"foreign request: {file.as_uri()}"]
         assert page.evaluate("getComputedStyle(document.querySelector('.card')).borderTopLeftRadius") == "10px"
+        cut = "all => all.filter(each => each.scrollWidth > each.clientWidth).length"
+        assert page.eval_on_selector_all(".err.whole", cut) == 0
         page.close()
 
 

@@ -10,6 +10,7 @@ from starlette.routing import Mount
 
 from duly.errors import StoreError
 from duly.web import dashboard, guard
+from duly.web.api import without_errors
 from duly.web.guard import HEADERS, bare_host
 from tests.web.conftest import Asking, Stage
 
@@ -214,6 +215,14 @@ async def test_hidden_errors_are_on_no_page_and_in_no_document(asking: Asking, s
 
     assert any("ConnectionError" in text for text in await with_errors(True))
     assert not any("ConnectionError" in text or "Traceback" in text for text in await with_errors(False))
+
+
+def test_hidden_errors_are_in_no_event_of_a_trace() -> None:
+    """A failed initialize() or stop() has its error as the last field."""
+    events = [["IF", 3, 1, 7, "OSError: secret"], ["SF", 4, 1, 8, "OSError: secret"], ["SS", 5, 1, 8]]
+    hidden = without_errors({"properties": [{"first": {"subTrace": {"events": events}}}]})
+    (judged,) = hidden["properties"]
+    assert judged["first"]["subTrace"]["events"] == [["IF", 3, 1, 7, None], ["SF", 4, 1, 8, None], ["SS", 5, 1, 8]]
 
 
 async def test_a_page_that_cannot_be_made_shows_no_traceback(

@@ -13,7 +13,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from urllib.parse import quote
@@ -42,6 +42,7 @@ from tests.web.conftest import Asking, Stage, client
 from tests.web.hostile import MARKUP, NAMES
 from tests.web.stage import FixedClock
 
+AT = 1_790_000_000 * MICROSECONDS
 FAILING = "partners/sync-acme-mirror"
 PAGES = (
     "/",
@@ -336,6 +337,79 @@ async def test_a_task_has_its_days_durations_next_starts_explanation_and_runs(st
     assert f"duly history {FAILING} --store" in text
 
 
+def label_of(page: str) -> str:
+    """What the picture of fourteen days says to those who do not see it."""
+    labels: list[str] = re.findall(r'aria-label="(The last 14 days, a row each: [^"]*)"', page)
+    assert len(labels) == 1
+    return labels[0]
+
+
+async def test_a_restart_between_two_due_minutes_is_no_outage(tmp_path: Path) -> None:
+    """A scheduler with nothing to start gives no sign of life, and one that stops leaves none."""
+
+    async def work() -> None: ...
+
+    path = tmp_path / "state.db"
+    daily = [("nightly", "30 2 * * *", work, timedelta(minutes=1))]
+    async with SimulatedHost("2026-10-20T00:00", "UTC", store=path) as host:
+        for day in range(21, 27):
+            scheduler = host.scheduler()
+            await scheduler.initialize(daily)
+            await host.advance_to(datetime(2026, 10, day, 16, tzinfo=UTC))
+            await scheduler.stop()
+            await host.advance(seconds=5)
+    at = instant_of(datetime(2026, 10, 26, 16, 1, tzinfo=UTC))
+    page = await page_of(Stage(path, FixedClock(at, UTC)).dashboard(), "/task?name=nightly")
+    assert label_of(page) == "The last 14 days, a row each: 7 success."
+
+
+async def test_an_outage_is_shown_however_often_schedulers_were_restarted_since(tmp_path: Path) -> None:
+    """A minute was due in it, and nothing started; forty deploys have no time without a scheduler."""
+
+    async def work() -> None: ...
+
+    path = tmp_path / "state.db"
+    hourly = [("hourly", "0 * * * *", work, timedelta(minutes=1))]
+    async with SimulatedHost("2026-10-25T00:30", "UTC", store=path) as host:
+        scheduler = host.scheduler()
+        await scheduler.initialize(hourly)
+        await host.advance(hours=2)
+        await scheduler.stop()
+        await host.advance(hours=9)
+        for _ in range(40):
+            scheduler = host.scheduler()
+            await scheduler.initialize(hourly)
+            await host.advance(minutes=10)
+            await scheduler.stop()
+            await host.advance(seconds=30)
+        at = instant_of(host.now)
+    page = await page_of(Stage(path, FixedClock(at, UTC)).dashboard(), "/task?name=hourly")
+    assert label_of(page).endswith(" success. 1 time without a scheduler.")
+
+
+async def test_a_run_that_began_before_the_days_is_drawn(tmp_path: Path) -> None:
+    """A task never overlaps itself, so there is one at most."""
+    day = 86_400 * MICROSECONDS
+    run = (1, 1, "cron", AT - 20 * day, AT - 20 * day, AT - 10 * day, "success", None)
+    path = make_store(tmp_path / "state.db", [Row("long", known_since=AT - 30 * day)], [run])
+    page = await page_of(Stage(path, FixedClock(AT, UTC)).dashboard(), "/task?name=long")
+    assert label_of(page).startswith("The last 14 days, a row each: 1 success.")
+    assert '<path class="f-success"' in page
+
+
+async def test_runs_that_are_not_drawn_are_no_free_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task that fails every five seconds has more runs than a picture can show."""
+    monkeypatch.setattr("duly.web.task._RUNS_DRAWN_MAX", 5)
+    hour = 3_600 * MICROSECONDS
+    starts = [AT - hours * hour for hours in range(20, 0, -1)]
+    runs = [(number, 1, "cron", at, at, at + 1, "failure", None) for number, at in enumerate(starts, 1)]
+    path = make_store(tmp_path / "state.db", [Row("often", "0 0 1 1 *", known_since=starts[0])], runs)
+    page = await page_of(Stage(path, FixedClock(AT, UTC)).dashboard(), "/task?name=often")
+    assert label_of(page) == "The last 14 days, a row each: 5 failure, the latest 5 runs alone."
+    assert "Only the latest 5 runs are drawn; the time before them is hatched." in said(page)
+    assert 'fill="url(#hatch-days)"' in page
+
+
 async def test_a_task_has_commands_for_a_terminal(stage: Stage, hostile_stage: Stage) -> None:
     """Copyable: quoted for a shell. A name that no terminal can take has none."""
     page = await page_of(stage.dashboard(), "/task?name=cache/warm&at=2026-10-26T12:31")
@@ -348,8 +422,8 @@ async def test_a_task_has_commands_for_a_terminal(stage: Stage, hostile_stage: S
     assert "In a terminal" not in await page_of(app, f"/task?name={quote(NAMES[4], safe='')}")
 
 
-async def test_a_long_name_is_cut_and_whole_in_its_title(hostile_stage: Stage) -> None:
-    """WEB 6.5."""
+async def test_a_long_name_is_cut_and_has_two_thousand_characters_in_its_title(hostile_stage: Stage) -> None:
+    """WEB 6.5. A name may have millions of characters; a page lists fifty."""
     page = await page_of(hostile_stage.dashboard(), "/tasks")
     shown = re.findall(r'<span title="(x+)[^"]*">(x+)…</span>', page)
     assert [(len(title) >= 1_900, len(cut) < 130) for title, cut in shown] == [(True, True)]
@@ -547,7 +621,8 @@ async def test_the_colours_of_the_calendar_are_explained(tmp_path: Path, stage: 
         ("/runs?outcome=good", "outcome is 'good', and must be one of"),
         ("/runs?since=yesterday", "since: 'yesterday' is not a moment such as"),
         ("/runs?before=x", "before is 'x', and must be what a link of this page has"),
-        ("/calendar?from=9999-12-31", "from is more than a century away"),
+        ("/calendar?from=9999-12-20", "from is more than a century away"),
+        ("/calendar?from=9999-12-31", "from: '9999-12-31' is outside of the calendar, which goes from 0001-01-03"),
         ("/next?tz=Mars", "tz is 'Mars', and must be a zone"),
         ("/task", "name is missing"),
         ("/task?generation=x", "generation is 'x', and must be a number from"),
@@ -775,6 +850,34 @@ async def test_a_store_that_is_not_there_yet_becomes_the_dashboard(store: Path) 
             if (await opened.get("/")).status_code == 200:
                 break
         assert "first" in (await opened.get("/tasks")).text
+
+
+RUN = (
+    "INSERT INTO runs (seq, run, generation, cause, scheduled, started_at, ended_at, outcome) "
+    f"VALUES (1, 1, 1, 'cron', {AT}, {AT}, {AT}, 'success')"
+)
+
+
+@pytest.mark.parametrize(
+    ("damage", "places"),
+    [
+        ("UPDATE runs SET ended_at = 'x'", ("/runs", "/task?name=one", "/api/v1/runs")),
+        ("UPDATE runs SET scheduled = 9223372036854775807", ("/runs", "/task?name=one", "/api/v1/runs")),
+        ("UPDATE runs SET called_at = -1", ("/runs", "/task?name=one", "/api/v1/runs")),
+        ("UPDATE schedulers SET since = 'x'", ("/tasks", "/task?name=one")),
+    ],
+)
+def test_a_time_that_duly_did_not_write_is_damage(store: Path, damage: str, places: tuple[str, ...]) -> None:
+    """SQLite keeps whatever it is given; the page names the store, and what to do, as a command does."""
+    make_store(store, [Row("one")], schedulers=(AT,))
+    change(store, RUN)
+    app = Stage(store, FixedClock(AT + 60 * MICROSECONDS, ZoneInfo("UTC"))).dashboard()
+    assert asyncio.run(pages_of(app, places[0]))[0].status_code == 200
+    change(store, damage)
+    for answer in asyncio.run(pages_of(app, *places)):
+        assert answer.status_code == 503
+        assert "has a time that is none" in answer.text
+        assert "restore a backup" in answer.text
 
 
 def test_a_store_that_is_swapped_truncated_or_removed_is_a_page_that_says_so(store: Path) -> None:

@@ -9,9 +9,9 @@ import click
 
 from duly.cli.output import fail, note
 from duly.clock import SystemClock
-from duly.core.moments import Instant, instant_of, zone_name
+from duly.core.moments import Instant, instant_of
+from duly.insight import moment_text
 from duly.insight.moment_text import parse_duration, parse_moment
-from duly.insight.zone_changes import zone_change_around
 from duly.text import meant
 
 
@@ -46,16 +46,10 @@ def set_host_zone(name: str) -> None:
 
 def existing(when: datetime) -> datetime:
     """A moment that exists: in place of one that clocks skip, the instant at which they go forward, with a note."""
-    zone = when.tzinfo
-    assert zone is not None
-    change = zone_change_around(zone, when.replace(tzinfo=None, fold=0))
-    if change is None or not change.skips:
-        return when
-    before, after = change.clock_before, change.clock_after
-    form = "%H:%M" if before.date() == after.date() == when.date() else "%Y-%m-%d %H:%M"
-    clocks = f"clocks go forward from {before:{form}} to {after:{form}}"
-    note(f"{when:%Y-%m-%d %H:%M} does not exist in {zone_name(zone)}: {clocks}, and {after:{form}} is taken instead")
-    return change.at.astimezone(zone)
+    moment, text = moment_text.existing(when)
+    if text is not None:
+        note(text)
+    return moment
 
 
 def moment_argument(text: str) -> Instant:

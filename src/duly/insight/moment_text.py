@@ -4,7 +4,8 @@ import re
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from typing import Final
 
-from duly.core.moments import Instant, as_datetime
+from duly.core.moments import Instant, as_datetime, zone_name
+from duly.insight.zone_changes import zone_change_around
 
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _DURATION: Final = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|min|[smhdw]))+")
@@ -17,6 +18,7 @@ DURATION_FORMS: Final = "90s, 5m, 1h30m, 2d"
 _EARLIEST: Final = date(1, 1, 3)
 _LATEST: Final = date(9999, 12, 29)
 """Up to these days every zone can show a moment and the minutes around it: offsets are shorter than a day."""
+
 
 def parse_duration(text: str) -> timedelta:
     """`90s`, `5m`, `1h30m`, `2d`; raises ValueError."""
@@ -45,6 +47,20 @@ def parse_moment(text: str, zone: tzinfo, at: Instant) -> datetime:
     if moment is None or not _EARLIEST <= moment.date() <= _LATEST:
         raise ValueError(f"{text!r} is outside of the calendar, which goes from {_EARLIEST} to {_LATEST}")
     return moment
+
+
+def existing(when: datetime) -> tuple[datetime, str | None]:
+    """A moment that exists: in place of one that clocks skip, the instant at which they do, and a sentence about it."""
+    zone = when.tzinfo
+    assert zone is not None
+    change = zone_change_around(zone, when.replace(tzinfo=None, fold=0))
+    if change is None or not change.skips:
+        return when, None
+    before, after = change.clock_before, change.clock_after
+    form = "%H:%M" if before.date() == after.date() == when.date() else "%Y-%m-%d %H:%M"
+    clocks = f"clocks go forward from {before:{form}} to {after:{form}}"
+    text = f"{when:%Y-%m-%d %H:%M} does not exist in {zone_name(zone)}: {clocks}, and {after:{form}} is taken instead"
+    return change.at.astimezone(zone), text
 
 
 def _moment(text: str, zone: tzinfo, here: datetime) -> datetime:

@@ -3,6 +3,7 @@
 import logging
 import os
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -206,7 +207,7 @@ class Site:
         form = Form(request.query_params)
         frame = self._frame(request)
         try:
-            frame = self._frame(request, form.number("refresh", *_REFRESH_SECONDS))
+            frame = replace(frame, refresh=form.number("refresh", *_REFRESH_SECONDS), notes=form.notes)
             return HTMLResponse(page(frame, form))
         except ParameterError as fault:
             return self._failure(frame, 400, "This address means nothing", str(fault))
@@ -224,8 +225,8 @@ class Site:
         except DulyError as fault:
             return self._failure(frame, 503, "The store cannot be read", fault.message, hint=fault.details.get("hint"))
 
-    def _frame(self, request: Request, refresh: int | None = None) -> Frame:
-        return Frame(self._source, self._settings, base_of(request), refresh)
+    def _frame(self, request: Request) -> Frame:
+        return Frame(self._source, self._settings, base_of(request), None)
 
     def _failure(
         self,

@@ -9,7 +9,7 @@ from starlette.datastructures import QueryParams
 
 from duly.core.moments import MICROSECONDS, Instant, instant_of
 from duly.core.zones import zone_of_name
-from duly.insight.moment_text import parse_moment
+from duly.insight.moment_text import existing, parse_moment
 from duly.stores.port import TaskPlace
 from duly.text import plain
 
@@ -25,6 +25,8 @@ class Form:
 
     def __init__(self, parameters: QueryParams | Mapping[str, str]) -> None:
         self._parameters = parameters
+        self.notes: list[str] = []
+        """Sentences about moments that do not exist, and what was taken instead."""
 
     def text(self, name: str) -> str:
         """A text, empty if there is none; one that no store can hold is refused."""
@@ -58,9 +60,13 @@ class Form:
     def moment_of(self, name: str, value: str, zone: tzinfo, at: Instant) -> Instant:
         """A moment that is part of a parameter's text."""
         try:
-            return instant_of(parse_moment(value, zone, at))
+            moment, note = existing(parse_moment(value, zone, at))
+            found = instant_of(moment)
         except (ValueError, OverflowError) as fault:
             raise ParameterError(f"{name}: {plain(fault, longest=200)}") from None
+        if note is not None:
+            self.notes.append(note)
+        return found
 
     def near_moment(self, name: str, zone: tzinfo, at: Instant) -> Instant | None:
         """A moment within a century of now: what is computed from it then lies within the calendar."""

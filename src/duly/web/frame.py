@@ -1,7 +1,7 @@
 """The frame of every page: its source and settings, where it is mounted, and how its template is filled in."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from datetime import tzinfo
 from typing import Any
 
@@ -38,6 +38,8 @@ class Frame:
     settings: Settings
     base: str
     refresh: int | None
+    notes: Sequence[str] = field(default_factory=list)
+    """Sentences about what was asked for, above the page."""
 
     def display(self, zone: tzinfo, at: Instant) -> Display:
         """How a page shows values."""
@@ -56,6 +58,7 @@ class Frame:
                 "site": self.settings.title,
                 "store": self.source.name,
                 "refresh": self.refresh,
+                "notes": self.notes,
                 **values,
             },
         )

@@ -325,8 +325,12 @@ class Days:
         spans: Iterable[Span],
         unserved: Iterable[Minute],
         changes: Iterable[ZoneChange],
+        cut: int | None = None,
     ) -> Markup:
-        """The rows with all that is known about them; `runs` says how many had which outcome."""
+        """The rows with all that is known about them; `runs` says how many had which outcome.
+
+        If there were more runs than are drawn, `cut` is the number of the latest ones, which are.
+        """
         height = DAYS * _PITCH
         parts = [_HATCH.format("days")]
         for hour in range(0, 25, 3):
@@ -349,7 +353,8 @@ class Days:
         parts.append(self._hollow(unserved))
         parts += self._notches(changes)
         said = ", ".join(f"{runs[outcome]:,} {outcome}" for outcome in OUTCOMES if runs.get(outcome)) or "no runs"
-        label = f"The last {DAYS} days, a row each: {said}."
+        label = f"The last {DAYS} days, a row each: {said}"
+        label += "." if cut is None else f", the latest {cut:,} runs alone."
         if outages:
             label += f" {counted(outages, 'time')} without a scheduler."
         return _picture(_LEFT + _WIDTH + 10, height + 18, label, parts, "wide")

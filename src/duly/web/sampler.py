@@ -41,7 +41,7 @@ LONG_HISTORY: Final = 1_000_000
 EXPRESSIONS_MAX: Final = 2_000
 """Expressions whose load is computed: those that most tasks have."""
 
-ARRIVALS_MAX: Final = 20
+ARRIVALS_MAX: Final = 200
 """Arrivals of schedulers whose signs of life are kept, and that the days of a task show."""
 
 _ROWS: Final = 10

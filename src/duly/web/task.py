@@ -1,6 +1,7 @@
 """One task: its fourteen days, durations, coming starts, an explanation, its runs; also of tasks that are gone."""
 
 import shlex
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -180,16 +181,32 @@ class _About:
             for outcome, started_at, ended_at in zip(recent.outcomes, recent.started_at, recent.ended_at, strict=True)
         ]
         runs = zip(reversed(recent.outcomes), reversed(recent.started_at), reversed(ends), strict=True)
-        spans = [*days.merged(runs), *self._absences(days.begin)]
-        history_begins = self._view.history_begins() if self._sample is None else self._sample.history_begins
-        if history_begins is None or history_begins > days.begin:
-            spans.append(Span("unknown", days.begin, at if history_begins is None else history_begins))
+        first = self._first_span(days)
+        spans = [*first, *days.merged(runs)]
+        known_from = self._known_from(days, recent)
+        if known_from > days.begin:
+            spans.append(Span("unknown", days.begin, known_from))
         changes = zone_changes(self._zone, as_datetime(days.begin, UTC), as_datetime(at, UTC))
-        unserved = self._unserved(days, recent)
-        picture = days.picture(Counter(recent.outcomes), spans, unserved, changes)
+        unserved = self._unserved(days, recent, known_from)
+        spans += self._absences(days.begin, unserved, recent)
+        cut = len(recent) if len(recent) == _RUNS_DRAWN_MAX else None
+        counts = Counter(recent.outcomes) + Counter(span.kind for span in first)
+        picture = days.picture(counts, spans, unserved, changes, cut)
         each_linked = len(recent) + len(unserved) <= _TARGETS_MAX
         links = self._targets(days, unserved) if each_linked else self._hours(days, recent)
-        return {"timeline": picture + days.targets(links), "each_linked": each_linked}
+        return {"timeline": picture + days.targets(links), "each_linked": each_linked, "cut": cut}
+
+    def _first_span(self, days: Days) -> list[Span]:
+        """The run that was under way when the first day began, if there was one: the latest before it."""
+        before = self._view.runs(RunSelection(self._name, until=days.begin), limit=1)
+        ends = [(run.outcome, _end(run.outcome, run.started_at, run.ended_at, self._snapshot.at)) for run in before]
+        return [Span(outcome, days.begin, end) for outcome, end in ends if end > days.begin]
+
+    def _known_from(self, days: Days, recent: RunMarks) -> Instant:
+        """The instant from which on every run of these days is known, and drawn."""
+        begins = self._view.history_begins() if self._sample is None else self._sample.history_begins
+        known_from = max(days.begin, self._snapshot.at if begins is None else begins)
+        return max(known_from, recent.started_at[-1]) if len(recent) == _RUNS_DRAWN_MAX else known_from
 
     def _hosts(self, recent: RunMarks) -> dict[str, Any]:
         """How many of the runs in the timeline each host has started, most first; nothing in an embedded store."""
@@ -241,24 +258,32 @@ class _About:
     def _link(self, **parameters: object) -> str:
         return self._display.task_link(self._name, self._latest.generation, **parameters)
 
-    def _absences(self, since: Instant) -> list[Span]:
-        """Times without a scheduler, from a sign of life to the next arrival, or up to now."""
+    def _absences(self, since: Instant, unserved: Sequence[Minute], recent: RunMarks) -> list[Span]:
+        """Times without a scheduler, from a sign of life to the next arrival, or up to now.
+
+        A scheduler that has nothing to start gives no sign of life, and its end leaves none. Only a time in which a
+        minute was due, and nothing started, or in which a run of this task was cut short, is known to have had none.
+        """
         spans = []
         known = {} if self._sample is None else self._sample.signs_of_life
+        troubles = [begin(minute) for minute in unserved]
+        marks = zip(recent.started_at, recent.outcomes, strict=True)
+        troubles += [started_at for started_at, outcome in marks if outcome == "interrupted"]
+        troubles.sort()
         for arrival in [each for each in self._snapshot.arrivals if each > since][-ARRIVALS_MAX:]:
             seen = known[arrival] if arrival in known else self._view.last_sign_of_life(arrival)
-            if seen is not None and arrival - seen > _DOWN_MIN:
+            if seen is None or arrival - seen <= _DOWN_MIN:
+                continue
+            if bisect_left(troubles, seen) < bisect_right(troubles, arrival):
                 spans.append(Span("down", seen, arrival))
         holder = self._snapshot.holder
         if not holder.alive and holder.last_poll_at is not None and self._snapshot.at - holder.last_poll_at > _DOWN_MIN:
             spans.append(Span("down", holder.last_poll_at, self._snapshot.at))
         return spans
 
-    def _unserved(self, days: Days, recent: RunMarks) -> list[Minute]:
+    def _unserved(self, days: Days, recent: RunMarks, known_from: Instant) -> list[Minute]:
         """Due minutes of the declaration in force in which nothing started, since history has runs."""
-        known = self._latest.known_since
-        oldest = recent.started_at[-1] if recent else self._snapshot.at
-        begins = max(days.begin, known, oldest)
+        begins = max(known_from, self._latest.known_since)
         last = minute_of(self._snapshot.at if self._latest.retired_at is None else self._latest.retired_at, self._zone)
         started = days.clock.minutes(recent.started_at)
         before_first = Minute(minute_of(Instant(begins), self._zone) - 1)

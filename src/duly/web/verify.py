@@ -8,6 +8,7 @@ from duly.core.moments import as_datetime
 from duly.insight.words import counted
 from duly.insight.zone import zone_in_use
 from duly.text import plain
+from duly.web.api import without_errors
 from duly.web.child import NotAnsweredError
 from duly.web.display import is_long, long_names
 from duly.web.forms import Form
@@ -26,6 +27,8 @@ def page(frame: Frame, form: Form) -> str:
         if fault.status == 429:
             raise
         refusal = fault
+    if document is not None and not frame.settings.show_errors:
+        document = without_errors(document)
     firsts = [] if document is None else [each["first"] for each in document["properties"]]
     names = {first["task"] for first in firsts if first is not None and first["task"] is not None}
     if any(map(is_long, names)):

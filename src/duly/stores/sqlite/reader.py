@@ -15,14 +15,14 @@ import stat
 from array import array
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from duly.core.cron import parse_cron
-from duly.core.moments import Instant, Minute
+from duly.core.moments import LAST_INSTANT, MICROSECONDS, Instant, Minute
 from duly.core.record import FIELDS, read_records
 from duly.core.resolution import Mark
 from duly.errors import (
@@ -115,6 +115,10 @@ _COUNTED: Final = (
     # Tasks that did not end before the bound: `total` leaves out the NULL of a task that never ended.
     "total(s.last_success_at >= :bound OR s.last_failure_at >= :bound)"
 )
+_EARLIEST: Final = 0
+_LATEST: Final = LAST_INSTANT + 60 * MICROSECONDS
+"""Moments that duly writes lie between 1970 and the end of the calendar."""
+
 _RUN: Final = (
     "seq, run, generation, cause, scheduled, started_at, ended_at, outcome, error, attempt, first_started_at, called_at"
 )
@@ -313,14 +317,15 @@ class SqliteView:
     def snapshot(self) -> Snapshot:
         """The store as a whole, at one moment."""
         zone = self._connection.execute("SELECT value FROM meta WHERE key = 'zone'").fetchone()
-        arrivals = self._connection.execute("SELECT since FROM schedulers ORDER BY since").fetchall()
+        arrivals = [since for (since,) in self._connection.execute("SELECT since FROM schedulers ORDER BY since")]
+        self._check_moments(arrivals, "a scheduler")
         return Snapshot(
             store=self._path,
             at=self._at,
             schema_version=self._version,
             zone=zone[0] if zone is not None and isinstance(zone[0], str) else None,
             holder=self._holder,
-            arrivals=[since for (since,) in arrivals],
+            arrivals=arrivals,
         )
 
     def size(self) -> int | None:
@@ -708,8 +713,26 @@ class SqliteView:
         if limit is not None:
             # Read at once: a table that a later question makes is undone with the transaction, and then a statement
             # that has not been read to its end is aborted.
-            return map(RunRecord._make, rows.fetchall())
-        return map(RunRecord._make, rows)
+            return map(self._run, rows.fetchall())
+        return map(self._run, rows)
+
+    def _run(self, row: Sequence[Any]) -> RunRecord:
+        run = RunRecord._make(row)
+        self._check_moments((run.scheduled_time, run.started_at), f"run {run.run_id}")
+        perhaps = (run.ended_at, run.called_at, run.first_started_at)
+        self._check_moments([each for each in perhaps if each is not None], f"run {run.run_id}")
+        return run
+
+    def _check_moments(self, moments: Collection[Any], what: str) -> None:
+        """Raise if a column does not hold moments of the calendar; SQLite keeps whatever it is given."""
+        if moments and not (
+            {int}.issuperset(map(type, moments)) and _EARLIEST <= min(moments) <= max(moments) <= _LATEST
+        ):
+            raise StoreCorruptedError(
+                f"Store {self._path} is damaged: {what} has a time that is none",
+                store=self._path,
+                hint="restore a backup of the store",
+            )
 
     def _walked_table(self, task: str | None) -> str:
         """A table to find ended runs in, by what `RunSelection` names; it may be one that has only those of some tasks.
@@ -754,6 +777,8 @@ class SqliteView:
         starts, *others = ask("", limit + 1)
         if len(starts) > limit:
             starts, *others = ask("ORDER BY started_at DESC, run DESC", limit)
+        self._check_moments(starts, "a run")
+        self._check_moments([end for end in others[0] if end is not None], "a run")
         places = sorted(range(len(starts)), key=starts.__getitem__, reverse=True)
         return RunMarks(*([column[place] for place in places] for column in (starts, *others)))
 
