@@ -338,7 +338,7 @@ async def test_a_task_has_its_days_durations_next_starts_explanation_and_runs(st
 
 
 def label_of(page: str) -> str:
-    """What the picture of fourteen days says to those who do not see it."""
+    """The words of the picture of fourteen days, for those who do not see it."""
     labels: list[str] = re.findall(r'aria-label="(The last 14 days, a row each: [^"]*)"', page)
     assert len(labels) == 1
     return labels[0]
