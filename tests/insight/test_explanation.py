@@ -343,7 +343,7 @@ def test_a_burial_is_the_reason_of_an_interruption_and_another_host_takes_the_ta
 
 
 def holds(*times: tuple[str, str]) -> dict[str, Any]:
-    """What a store answers to the question about the holds of host 1."""
+    """Evidence of a shared store in which host 1 held its callbacks at these times."""
     made = [Hold(at(since), at(until)) for since, until in times]
     return {"holds": lambda host, since, until: made if host == 1 else (), "cluster": cluster()}
 

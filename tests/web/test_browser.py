@@ -184,7 +184,7 @@ def test_an_error_of_something_in_between_leaves_the_page_as_it_is(opened: "Brow
 
 
 def test_a_page_without_a_connection_says_so(opened: "Browser", tmp_path: Path) -> None:
-    """What is not known is never shown as fine."""
+    """Nothing that may have changed is shown as fine."""
     store = make_store(tmp_path / "state.db", [Row("first")])
     said = "getComputedStyle(document.querySelector('main'), '::before').content"
     with served(dashboard(store, refresh=0.1)) as address:
