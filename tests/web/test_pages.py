@@ -275,7 +275,7 @@ async def test_an_owed_task_beyond_those_sampled_is_not_denied(tmp_path: Path, s
     assert searched in beyond
     assert searched in said(await page_of(app, "/tasks?state=owed&q=t001"))
     whole = said(await page_of(app, "/tasks?state=owed"))
-    assert "250 tasks Longest owed first. Of 250 owed tasks only the 200 longest owed are shown." in whole
+    assert "250 tasks · Longest owed first. Of 250 owed tasks only the 200 longest owed are shown." in whole
     for ignored in ("sort=failures", "after=0~t100", "before=0~t100"):
         page = said(await page_of(app, f"/tasks?state=owed&{ignored}"))
         assert "This list has one page and one order: longest owed first." in page
@@ -293,7 +293,7 @@ async def test_interrupted_tasks_are_owed_too(tmp_path: Path, stage: Stage) -> N
     assert (tiles["owed, not interrupted"], tiles["interrupted"]) == ("1", "2")
     assert re.search(r"^duly_tasks_owed\{.*\} 3", await page_of(app, "/metrics"), re.MULTILINE)
     owed = said(await page_of(app, "/tasks?state=owed"))
-    assert "1 task Longest owed first. Interrupted tasks are owed, too, and have a list of their own: 2." in owed
+    assert "1 task · Longest owed first. Interrupted tasks are owed, too, and have a list of their own: 2." in owed
     nothing = said(await page_of(app, "/tasks?state=owed&q=cut"))
     assert "No task that matches cut is owed, interrupted ones aside." in nothing
 
@@ -615,7 +615,7 @@ async def test_the_colours_of_the_calendar_are_explained(tmp_path: Path, stage: 
 @pytest.mark.parametrize(
     ("place", "sentence"),
     [
-        ("/tasks?state=sleepy", "state is 'sleepy', and must be one of"),
+        ("/tasks?state=sleepy", "state is 'sleepy', and must be one of failing, interrupted"),
         ("/tasks?sort=colour", "sort is 'colour', and must be one of"),
         ("/tasks?after=x", "after is 'x', and must be what a link of this page has"),
         ("/runs?outcome=good", "outcome is 'good', and must be one of"),

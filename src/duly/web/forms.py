@@ -39,7 +39,8 @@ class Form:
         """One of a few words, or nothing."""
         value = self.text(name)
         if value and value not in choices:
-            raise ParameterError(f"{name} is {_shown(value)}, and must be one of {', '.join(sorted(choices))}")
+            known = ", ".join(sorted(filter(None, choices)))
+            raise ParameterError(f"{name} is {_shown(value)}, and must be one of {known}")
         return value
 
     def number(self, name: str, lowest: int, highest: int) -> int | None:

@@ -502,6 +502,9 @@ def heat_legend(days: Mapping[date, Sequence[Cell]]) -> list[tuple[int, str]]:
     for found in (found for hours in days.values() for found in hours if found.starts):
         heat = min(found.heat, 4)
         peaks[heat] = max(peaks.get(heat, 0), found.peak)
+    if len(peaks) == 1:
+        ((heat, peak),) = peaks.items()
+        return [(heat, f"every hour: up to {counted(peak, 'start')} in a minute")]
     return [
         (heat, f"{_HEAT_WORDS[heat]}: up to {counted(peak, 'start')} in a minute")
         for heat, peak in sorted(peaks.items())
