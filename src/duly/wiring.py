@@ -10,10 +10,10 @@ from duly.engine.lifecycle import Lifecycle
 from duly.engine.options import Options
 from duly.engine.outbox import Outbox
 from duly.engine.setup import Setup
-from duly.errors import StoreError, UnsupportedPlatformError
+from duly.errors import UnsupportedPlatformError
 from duly.events import Event
 from duly.stores.port import Store
-from duly.stores.postgres.url import is_url
+from duly.stores.postgres.url import is_url, read_url
 from duly.stores.sqlite.store import SqliteStore
 
 if TYPE_CHECKING:
@@ -69,12 +69,8 @@ def _is_shared(store: object) -> "TypeGuard[SharedStore]":
 
 
 def _postgres_store(url: str) -> "SharedStore":
-    try:
-        from duly.stores.postgres.store import PostgresStore  # it needs psycopg, which is an extra
-    except ImportError as cause:
-        raise StoreError(
-            "psycopg is not installed, which connects to PostgreSQL",
-            store="postgresql://...",
-            hint='pip install "duly[postgres]"',
-        ) from cause
-    return PostgresStore(url)
+    # Before the import: it says what is wrong with the URL, or that psycopg is missing, which is an extra.
+    place = read_url(url)
+    from duly.stores.postgres.store import PostgresStore
+
+    return PostgresStore(place)

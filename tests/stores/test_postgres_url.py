@@ -6,7 +6,7 @@ import pytest
 
 from duly.errors import StoreError
 from duly.stores.postgres.connection import Connection
-from duly.stores.postgres.url import is_url, read_url
+from duly.stores.postgres.url import check_path, check_schema, is_url, read_url
 
 SECRET = "s3cret"
 
@@ -25,6 +25,8 @@ SECRET = "s3cret"
         ("postgresql:///shop?host=/run/pg", "postgresql://%2Frun%2Fpg/shop (schema duly)"),
         ("postgresql://?service=shop", "postgresql:// (service shop, schema duly)"),
         ("postgresql://", "postgresql:// (schema duly)"),
+        ("POSTGRESQL://app:s3cret@db/Shop", "postgresql://app@db/Shop (schema duly)"),
+        ("Postgres://app:s3cret@db/shop", "postgresql://app@db/shop (schema duly)"),
         ("postgresql://a%40b:s3%40cret@db/x%20y", "postgresql://a%40b@db/x%20y (schema duly)"),
     ],
 )
@@ -47,8 +49,14 @@ def test_a_store_is_named_without_password_and_query_part(url: str, name: str) -
         ("postgresql://one:5432,two:s3cret/shop", "port is not a number"),
         ("postgresql://db/shop?nonsense=s3cret", "libpq cannot read it"),
         ("postgresql://db/shop?pass%zzs3cret", "libpq cannot read it"),
-        ("mysql://app:s3cret@db/shop", "is named by a URL"),
-        ("s3cret", "is named by a URL"),
+        ("mysql://app:s3cret@db/shop", "begins with postgresql://, not with mysql://"),
+        ("s3cret", "a URL that begins with postgresql://"),
+        ("Postgresql+psycopg://app:s3cret@db/shop", "write postgresql:// instead"),
+        ("postgresql+psycopg:app:s3cret@db/shop", "a URL that begins with postgresql://"),
+        ("postgresql://app@db/shop?password=s3cret'", "ends with a quote or a blank: leave out quotes and blanks"),
+        ("postgresql://app:s3cret@db/shop\n", "ends with a quote or a blank: leave out quotes and blanks"),
+        (" postgresql://app:s3cret@db/shop", "leave out quotes and blanks"),
+        ('"postgresql://app:s3cret@db/shop"', "leave out quotes and blanks"),
     ],
 )
 def test_a_url_that_cannot_be_read_is_refused_without_quoting_it(url: str, message: str) -> None:
@@ -62,6 +70,11 @@ def test_a_url_that_cannot_be_read_is_refused_without_quoting_it(url: str, messa
 def test_a_schema_that_cannot_be_dulys_own_is_refused(schema: str) -> None:
     with pytest.raises(StoreError, match="The schema's name"):
         read_url("postgresql://db/shop", schema)
+
+
+def test_names_that_are_postgresqls_own_are_said_to_be_taken() -> None:
+    with pytest.raises(StoreError, match="is taken: public, information_schema and all names that begin with pg_"):
+        check_schema("pg_catalog")
 
 
 def test_a_schema_may_have_as_many_bytes_as_a_name_in_postgresql() -> None:
@@ -89,3 +102,26 @@ def test_a_url_is_not_taken_for_a_file(text: str) -> None:
     assert is_url(text)
     assert not is_url("duly.db")
     assert not is_url("./postgresql.db")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/srv//duly/state.db",
+        "./a:b.db",
+        "a:b.db",
+        "C:/duly/state.db",
+        ":memory:",
+        "postgres.db",
+        "postgresql/state.db",
+        "backup@home/state.db",
+        "./12:00@home.db",
+        "../12:00@home.db",
+        "/backup/12:00@home/state.db",
+        " state.db",
+        '"state.db"',
+    ],
+)
+def test_a_path_is_not_taken_for_a_url(path: str) -> None:
+    assert not is_url(path)
+    check_path(path)

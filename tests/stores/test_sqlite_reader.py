@@ -232,6 +232,9 @@ def test_what_is_no_store_is_named(store: Path) -> None:
     assert (type(missing), missing.details["hint"]) == (StoreUnusedError, f"did you mean {store}?")
     assert "does not exist" in failure(folder / "nowhere" / "state.db").details["hint"]
     assert "is a folder" in failure(folder).message
+    alone = failure(Path(":memory:"))
+    assert "only its own process sees a store in memory" in alone.details["hint"]
+    assert type(alone) is StoreUnusedError  # `duly plan` takes it for a store that has no tasks
     (folder / "empty.db").touch()
     unused = failure(folder / "empty.db")
     assert (type(unused), unused.message) == (

@@ -39,8 +39,10 @@ from duly.text import plain
 _SPOOL_BYTES: Final = 1 << 22
 """Output that is kept in memory until it is complete; more goes to a temporary file."""
 
-_SECRETS: Final = re.compile(r"(postgres(?:ql)?(?:\+\w+)?://[^\s:/@'\"]*):[^\s'\"]*@|(\bpassword=)[^\s&'\"]+")
-"""The password of a URL, before the last @ that may end it, or in its query part."""
+_SECRETS: Final = re.compile(
+    r"((?:\b[a-z][a-z0-9+.-]*:|\bpostgres(?:ql)?)/+[^\s:/@'\"]*):[^\s'\"]*@|(password=)[^\s&'\"]+", re.IGNORECASE
+)
+"""The password of a URL, before the last @ that may end it, or in its query part; `Path` makes one slash of two."""
 
 _PIPE_WIDTH: Final = 1_000
 """Columns where there is no terminal: tables are as wide as their content, and nothing is folded for a program."""

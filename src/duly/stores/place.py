@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from duly.stores.port import Reader
-from duly.stores.postgres.url import DEFAULT_SCHEMA, StoreUrl, is_url, read_url
+from duly.stores.postgres.url import DEFAULT_SCHEMA, StoreUrl, check_path, is_url, read_url
 from duly.stores.sqlite.reader import SqliteReader
 
 StorePlace = Path | StoreUrl
@@ -20,7 +20,11 @@ def place_of(store: str | os.PathLike[str] | StoreUrl, schema: str = DEFAULT_SCH
     """The place that a path or a URL names. An error about a URL does not quote it."""
     if isinstance(store, StoreUrl):
         return store
-    return read_url(store, schema) if isinstance(store, str) and is_url(store) else Path(store)
+    if isinstance(store, str) and is_url(store):
+        return read_url(store, schema)
+    path = Path(store)
+    check_path(path)
+    return path
 
 
 def name_of(place: StorePlace) -> str:

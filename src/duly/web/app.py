@@ -18,10 +18,11 @@ from starlette.types import ASGIApp
 
 from duly.clock import Clock, SystemClock
 from duly.core.moments import Instant
-from duly.errors import DulyError, StoreError, StoreUnusedError, TaskTryDeserializeError
+from duly.errors import DulyError, StoreUnusedError, TaskTryDeserializeError
 from duly.stores.place import StorePlace, place_of, reader_of
 from duly.stores.port import Reader
 from duly.stores.postgres.url import DEFAULT_SCHEMA, StoreUrl
+from duly.stores.sqlite.reader import IN_MEMORY, in_memory
 from duly.text import plain
 from duly.web import about, api, calendar, expression, metrics, overview, runs, task, tasks, verify, whatif
 from duly.web.child import NotAnsweredError
@@ -95,12 +96,8 @@ def _place(store: str | os.PathLike[str] | StoreUrl, schema: str) -> StorePlace:
         store = os.fspath(store)
         if not isinstance(store, str):
             raise TypeError(f"store is a path or a URL, got {store!r}")
-    if store == ":memory:":
-        raise StoreError(
-            f"The dashboard cannot show a store of the kind {store}",
-            store=store,
-            hint="name the SQLite file of a scheduler; only its own process sees a store in memory",
-        )
+    if store == IN_MEMORY:
+        raise in_memory()
     return place_of(store, schema)
 
 

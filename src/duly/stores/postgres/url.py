@@ -1,8 +1,12 @@
 """How a shared store is named: a URL, which may hold a password, and a name for people, which never does.
 
-psycopg is imported when a URL is read: that a text is a URL, and not a file, must be known without it.
+psycopg is imported when a URL is read: that a text is a URL, and not a file, must be known without it. A URL with a
+slip in it is taken for a URL, too, and refused without being quoted: as a path it would be shown with its password.
 """
 
+import os
+import re
+import string
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote
@@ -12,6 +16,25 @@ from duly.errors import StoreError
 DEFAULT_SCHEMA: Final = "duly"
 NAME_MAX: Final = 63
 """Bytes of a name in PostgreSQL; a longer one would be cut, and two schemas could become one."""
+
+_AROUND: Final = "'\"" + string.whitespace
+_FORMS: Final = "write postgresql://user@host/database; the path of a file with : and @ in it begins with / or ./"
+_BARE: Final = "leave out quotes and blanks around it; docker --env-file, for one, keeps quotes"
+
+_SCHEME: Final = re.compile(r"([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
+
+# `Path` makes one slash of two, so a URL that became a path is known by what follows: a user and a password.
+_URL_IN_PATH: Final = re.compile(
+    r".*:// | .*:/[^/]*:.*@ | postgres(ql)?/+[^/]*:.*@", re.IGNORECASE | re.DOTALL | re.VERBOSE
+)
+_URL: Final = re.compile(
+    r"""
+    [\s'"]* postgres(ql)? (: | \+ | //)       # whatever follows it, and with quotes or blanks before it
+    | [\s'"]+ [a-z][a-z0-9+.-]* :/            # another scheme, with quotes or blanks before it
+    | (?!\.{0,2}/) .* (:.*@ | password\s*=)  # no scheme, or libpq's list of parameters; not /a:b@c nor ./a:b@c
+    """,
+    re.IGNORECASE | re.DOTALL | re.VERBOSE,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,16 +76,19 @@ def _host(host: str) -> str:
 def read_url(url: str, schema: str = DEFAULT_SCHEMA) -> StoreUrl:
     """A URL as the user wrote it; what is wrong with it is said without quoting it, because it may hold a password."""
     check_schema(schema)
-    kind, separator, rest = url.partition("://")
-    if kind.startswith(("postgresql+", "postgres+")):
-        plain_kind = kind.partition("+")[0]
+    scheme = _SCHEME.match(url)
+    kind, rest = (scheme[1].lower(), url[scheme.end() :]) if scheme else ("", "")  # schemes ignore case, libpq does not
+    plain_kind, plus, _ = kind.partition("+")
+    if plus and plain_kind in ("postgresql", "postgres"):
         raise StoreError(
             f"A URL that begins with {kind}:// is SQLAlchemy's",
             store=f"{kind}://...",
             hint=f"write {plain_kind}:// instead: duly connects by psycopg itself",
         )
-    if not separator or kind not in ("postgresql", "postgres"):
-        raise StoreError("A shared store is named by a URL", store="...", hint="write postgresql://user@host/database")
+    if kind not in ("postgresql", "postgres"):
+        raise _misspelt(url)
+    if url != url.rstrip(_AROUND):
+        raise _unreadable("it ends with a quote or a blank", _BARE)
     if rest.partition("?")[0].count("@") > 1:
         raise _unreadable("it has more than one @")
     try:
@@ -76,7 +102,7 @@ def read_url(url: str, schema: str = DEFAULT_SCHEMA) -> StoreUrl:
             cause=cause,
         ) from None
     try:
-        found = {name: str(value) for name, value in conninfo_to_dict(url).items() if value is not None}
+        found = {name: str(value) for name, value in conninfo_to_dict(f"{kind}://{rest}").items() if value is not None}
     except ProgrammingError:
         raise _unreadable("libpq cannot read it") from None  # its message quotes what it could not read
     if not all(port.isdecimal() or not port for port in found.get("port", "").split(",")):
@@ -90,16 +116,33 @@ def read_url(url: str, schema: str = DEFAULT_SCHEMA) -> StoreUrl:
 
 
 def is_url(text: str) -> bool:
-    """Whether a text that names a store means PostgreSQL, and not a file."""
-    return text.startswith(("postgresql:", "postgres:", "postgresql+", "postgres+"))
+    """Whether a text that names a store means a URL, and not a file; `read_url` refuses what is nearly one."""
+    return _URL.match(text) is not None or _URL_IN_PATH.match(text) is not None
 
 
-def _unreadable(problem: str) -> StoreError:
+def check_path(path: str | os.PathLike[str]) -> None:
+    """Refuse the path of a file that was a URL once: messages quote paths, and this one may hold a password."""
+    text = os.fspath(path)
+    if _URL_IN_PATH.match(text):
+        raise _misspelt(text)
+
+
+def _misspelt(text: str) -> StoreError:
+    scheme = _SCHEME.match(text)
+    found = f", not with {scheme[1]}://" if scheme else ""
+    bare = text == text.strip(_AROUND)
     return StoreError(
-        f"The URL of the store cannot be read: {problem}",
-        store="postgresql://...",
-        hint="in user and password write %40 for @, %2F for / and %3A for :; or leave the password to ~/.pgpass",
+        f"A store is named by a path, or by a URL that begins with postgresql://{found}",
+        store=f"{scheme[1]}://..." if scheme else "...",
+        hint=_FORMS if bare else _BARE,
     )
+
+
+def _unreadable(
+    problem: str,
+    hint: str = "in user and password write %40 for @, %2F for / and %3A for :; or leave the password to ~/.pgpass",
+) -> StoreError:
+    return StoreError(f"The URL of the store cannot be read: {problem}", store="postgresql://...", hint=hint)
 
 
 def check_schema(schema: str) -> None:
@@ -110,6 +153,6 @@ def check_schema(schema: str) -> None:
     elif len(schema.encode("utf-8", "replace")) > NAME_MAX:
         problem = f"is longer than {NAME_MAX} bytes"
     elif schema.startswith("pg_") or schema in ("public", "information_schema"):
-        problem = "must be one of duly's own"
+        problem = "is taken: public, information_schema and all names that begin with pg_ are PostgreSQL's own"
     if problem is not None:
         raise StoreError(f"The schema's name {problem}", store=repr(schema), hint='the default is schema="duly"')

@@ -53,6 +53,7 @@ from duly.stores.port import (
     TaskSelection,
     View,
 )
+from duly.stores.postgres.url import check_path
 from duly.stores.sqlite import schema
 from duly.stores.sqlite.damage import check_indexes, check_whole, has_few_tasks
 from duly.stores.sqlite.faults import naming_faults
@@ -63,6 +64,9 @@ from duly.stores.sqlite.trace import export
 from duly.text import meant
 
 T = TypeVar("T")
+
+IN_MEMORY: Final = ":memory:"
+"""The path that means a store in memory, as SQLite has it."""
 
 _ATTEMPTS: Final = 5
 _CHUNK_ROWS: Final = 1_000
@@ -145,12 +149,16 @@ class SqliteReader:
     Parameters:
         path: the path of the file.
         now: the clock that its answers are stamped with, in microseconds since the epoch.
+
+    Raises:
+        StoreError: the path is a URL.
     """
 
     path: Path
 
     def __init__(self, path: str | os.PathLike[str], now: Callable[[], int]) -> None:
         self.path = Path(path)
+        check_path(self.path)
         self._now = now
         self._indexes_checked = False  # once per reader: `status --watch` and dashboards ask again and again
 
@@ -260,6 +268,8 @@ def _stamp_if_any(path: str) -> Stamp | None:
 def _check_place(path: Path, real: str) -> None:
     """Raise if there is nothing to read, or if that cannot be told: such a store is not an unused one."""
     store = os.fspath(path)
+    if store == IN_MEMORY:
+        raise in_memory()
     found = kind(real)
     if found == stat.S_IFDIR:
         raise StoreError(f"{path} is a folder", store=store, hint="name the store itself, a file")
@@ -275,6 +285,15 @@ def _check_place(path: Path, real: str) -> None:
         raise StoreError(f"{path} cannot be read: permission denied", store=store, hint="check its owner and mode")
     if os.path.getsize(real) == 0 and not exists(real + "-wal"):
         raise _unused(store)
+
+
+def in_memory() -> StoreUnusedError:
+    """The error of whoever wants to read a store in memory: no file, and no name by which another process finds it."""
+    return StoreUnusedError(
+        f"A store of the kind {IN_MEMORY} cannot be read",
+        store=IN_MEMORY,
+        hint="name the SQLite file of a scheduler; only its own process sees a store in memory",
+    )
 
 
 def _unused(store: str) -> StoreUnusedError:

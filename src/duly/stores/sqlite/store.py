@@ -30,6 +30,7 @@ from duly.stores.port import (
     TraceRow,
     TraceRows,
 )
+from duly.stores.postgres.url import check_path
 from duly.stores.sqlite import schema
 from duly.stores.sqlite.damage import check_indexes, check_whole
 from duly.stores.sqlite.faults import naming_faults
@@ -90,6 +91,7 @@ class SqliteStore:
     Raises:
         TypeError: the path is not text.
         ValueError: the path is empty.
+        StoreError: the path is a URL.
     """
 
     in_memory: bool
@@ -109,6 +111,7 @@ class SqliteStore:
         text = os.fspath(path)
         if not isinstance(text, str):
             raise TypeError(f"the store's path must be text, got {text!r}")
+        check_path(text)
         if not text or "\0" in text:
             raise ValueError(f"the store's path must be non-empty text, got {text!r}")
         self.in_memory = text == ":memory:"
