@@ -441,7 +441,7 @@ class _Question:
         if run.host is None:
             return []
         reasons = []
-        who, facts = host_text(run.host), {"host": run.host.key, "label": run.host.label}
+        host, label, who = run.host.key, run.host.label, host_text(run.host)
         if holds := self.evidence.holds_during(run):
             begun, over, held = holds[0].since, holds[-1].until, sum(until - since for since, until in holds)
             begun_at, over_at = self.at(begun), self.at(over)
@@ -450,12 +450,19 @@ class _Question:
             else:
                 when = f"between {begun_at} and {over_at} it took no step of its coroutines {len(holds)} times"
                 when += f", for {_duration(held)} in all"
-            found = {"since": self._local(begun), "until": self._local(over), "times": len(holds)}
-            text = f"{who} did not reach the store in time: {when}"
-            reasons.append(Reason("stepsHeld", text, {**facts, **found, "heldMs": held // 1000}))
+            facts = {
+                "host": host,
+                "label": label,
+                "since": self._local(begun),
+                "until": self._local(over),
+                "times": len(holds),
+                "heldMs": held // 1000,
+            }
+            reasons.append(Reason("stepsHeld", f"{who} did not reach the store in time: {when}", facts))
         if (since := self.evidence.holds_since(run)) is not None:
             text = f"{who} has not reached the store in time: since {self.at(since)} it takes no step of its coroutines"
-            reasons.append(Reason("stepsHeld", text, {**facts, "since": self._local(since), "until": None}))
+            going_on = {"host": host, "label": label, "since": self._local(since), "until": None}
+            reasons.append(Reason("stepsHeld", text, going_on))
         return reasons
 
     def _burial(self, run: RunRecord) -> list[Reason]:
