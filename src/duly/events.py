@@ -375,7 +375,7 @@ class EventLoopBlocked(TaskEvent):
     level = WARNING
     task_name: str  #: the name of the task
     run_id: int  #: the number of the run, unique in its store
-    blocked_ms: int  #: milliseconds for which nothing else ran on the event loop, at least
+    blocked_ms: int  #: milliseconds from when it was first seen to block, up to 200 ms after it began
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,10 +70,10 @@ class Scene:
         self.now += passed
         return False
 
-    def look(self, *waits: tuple[float, Run | None]) -> None:
-        """A look has found `RUN`; what it finds from now on."""
+    def look(self, *waits: tuple[float, Run | None], unseen: float = 0.0) -> None:
+        """A look has found `RUN`, some seconds after one that did not; what it finds from now on."""
         self._waits = iter(waits)
-        self.watchdog._await_answer(RUN)
+        self.watchdog._await_answer(RUN, self.now - unseen)
 
     def turn(self, after: float = 0.0) -> None:
         """The event loop turns again, after some seconds."""
@@ -131,6 +131,24 @@ async def test_a_callback_that_blocks_for_less_is_not_reported(scene: Scene, emb
     assert (embedded.noted, scene.events) == ([], [])
 
 
+@pytest.mark.parametrize(("unseen", "blocked"), [(0.2, True), (0.19, False), (0.3, True)])
+async def test_the_time_since_the_look_before_counts_and_is_not_reported(
+    scene: Scene, embedded: Embedded, unseen: float, blocked: bool
+) -> None:
+    """The callback may have begun right after that look; the milliseconds are a lower bound."""
+    scene.look(*[(0.2, RUN)] * 4, unseen=unseen)
+    scene.turn()
+    assert embedded.noted == [Blockage("import", NOW, 800)] * (2 if blocked else 0)
+    assert scene.events == [EventLoopBlocked("import", 7, 800)] * blocked
+
+
+async def test_of_the_time_before_a_late_look_only_a_part_counts(scene: Scene, embedded: Embedded) -> None:
+    """A process that was stopped for an hour goes on, and a callback then takes more than half a second."""
+    scene.look(*[(0.23, RUN)] * 3, unseen=3_600.0)
+    scene.turn()
+    assert (embedded.noted, scene.events) == ([], [])
+
+
 @pytest.mark.parametrize("looks", [2, 3])
 async def test_a_process_that_was_stopped_and_goes_on_has_blocked_nothing(
     scene: Scene, embedded: Embedded, looks: int
@@ -166,7 +184,7 @@ async def test_an_answer_ends_the_looks(scene: Scene, embedded: Embedded) -> Non
     scene._waits = iter([(0.25, RUN)] * 20)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(module, "run_on_stack", on_stack)
-        scene.watchdog._await_answer(RUN)
+        scene.watchdog._await_answer(RUN, scene.now)
     assert looks == 2
     assert (embedded.noted, scene.events) == ([], [])
 
@@ -188,6 +206,89 @@ async def test_a_store_that_has_no_place_for_it_is_not_asked_to_note_it(monkeypa
     scene.look(*[(0.5, RUN)] * 3)
     scene.turn()
     assert scene.events == [EventLoopBlocked("import", 7, 1_500)]
+
+
+# --- all looks -------------------------------------------------------------------------------------------------------
+
+LATE = 0.0002
+"""Seconds that a wait takes more than was asked for."""
+
+
+class Timeline:
+    """A watchdog that looks at an event loop which callbacks block at known times."""
+
+    def __init__(self, scene: Scene, monkeypatch: pytest.MonkeyPatch, *blocks: tuple[float, float, Run]) -> None:
+        self._scene = scene
+        self._blocks = blocks
+        """Beginning, end and run of each."""
+        self._end = blocks[-1][1] + 1
+        self.questions = 0
+        scene.now = 0.0
+        loop = SimpleNamespace(is_closed=lambda: False, call_soon_threadsafe=self._ask)
+        monkeypatch.setattr(scene.watchdog, "_loop", loop)
+        closed = SimpleNamespace(wait=self._wait, is_set=lambda: scene.now > self._end)
+        monkeypatch.setattr(scene.watchdog, "_closed", closed)
+        scene.watchdog._wanted.set()
+        scene.watchdog._run()
+
+    def _ask(self, callback: Callable[..., None], *arguments: Any) -> None:
+        self.questions += 1
+        self._scene._ask(callback, *arguments)
+
+    def _wait(self, seconds: float) -> bool:
+        scene, until = self._scene, self._scene.now + seconds + LATE
+        for _, end, _ in self._blocks:
+            if scene.now < end <= until:
+                scene.now = end
+                scene.turn()
+        scene.now = until
+        scene._on_stack = next((run for begin, end, run in self._blocks if begin <= until < end), None)
+        return until > self._end
+
+
+PHASES = [n / 1000 for n in range(0, 205, 5)]
+"""When a callback begins to block, between two looks."""
+
+
+async def test_a_callback_that_blocks_for_a_second_is_reported_whenever_it_begins(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worst moment is right after a look: the next one finds it 0.2 s later, and up to 1.2 s were missed."""
+    for begin in PHASES:
+        scene.events.clear()
+        Timeline(scene, monkeypatch, (begin, begin + 1.000001, RUN))
+        (event,) = scene.events
+        assert isinstance(event, EventLoopBlocked)
+        assert 799 <= event.blocked_ms <= 1_000
+
+
+async def test_a_callback_that_blocks_for_less_than_four_fifths_of_a_second_is_not_reported(
+    scene: Scene, embedded: Embedded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whenever it begins."""
+    for begin in PHASES:
+        Timeline(scene, monkeypatch, (begin, begin + 0.79, RUN))
+    assert (embedded.noted, scene.events) == ([], [])
+
+
+async def test_a_callback_that_blocks_right_after_another_one_is_reported(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may begin while the thread still waits for the answer about the one before."""
+    for length in PHASES[1:]:
+        scene.events.clear()
+        first_end = 0.1 + length
+        Timeline(scene, monkeypatch, (0.1, first_end, OTHER), (first_end, first_end + 1.000001, RUN))
+        (event,) = scene.events
+        assert isinstance(event, EventLoopBlocked)
+        assert event.task_name == "import"
+
+
+async def test_an_event_loop_that_answers_is_asked_once_per_look(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A burst of short callbacks pays for five questions per second, not for one per callback."""
+    steps = [(n / 100, (n + 1) / 100, RUN) for n in range(100)]
+    assert 4 <= Timeline(scene, monkeypatch, *steps).questions <= 5
+    assert scene.events == []
 
 
 # --- the thread ------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import duly
-from duly.engine.watchdog import BLOCKED_SECONDS
+from duly.engine.watchdog import BLOCKED_SECONDS, LOOK_SECONDS
 from duly.events import WARNING, Event, EventLoopBlocked, TaskRunCompleted, TaskRunStarted
 from duly.stores.port import Blockage
 from duly.stores.sqlite.lock import LockFile, read_holder
@@ -73,7 +73,7 @@ async def test_the_task_whose_callback_blocks_the_event_loop_is_named(callback: 
     (blocked,) = blockages(told)
     started = {event.task_name: event.run_id for event in told if isinstance(event, TaskRunStarted)}
     assert (blocked.task_name, blocked.run_id, blocked.level) == ("blocks", started["blocks"], WARNING)
-    assert blocked.blocked_ms >= 1000 * BLOCKED_SECONDS
+    assert blocked.blocked_ms >= 1000 * BLOCKED_SECONDS  # of 2.5 s
     assert "duly-watchdog" not in {thread.name for thread in threading.enumerate()}
 
 
@@ -129,7 +129,8 @@ async def test_observers_see_it_while_it_lasts_and_afterwards(store: Path) -> No
     assert during.task == "stubborn"
     assert after.alive
     assert after.blockage is not None
-    assert after.blockage.blocked_ms >= during.blocked_ms >= 1000 * BLOCKED_SECONDS
+    # Counted from when it was found; a look may come late.
+    assert after.blockage.blocked_ms >= during.blocked_ms >= 1000 * (BLOCKED_SECONDS - 2 * LOOK_SECONDS)
     status = await asyncio.to_thread(command, "status", "--store", store, folder=store.parent)
     assert "the event loop was blocked for " in status.out
     assert " by stubborn, until " in status.out

@@ -195,7 +195,7 @@ class Blockage:
     """When that was noted: at its end, or, while it lasts, when it was found."""
 
     blocked_ms: int
-    """For how long, up to then."""
+    """For how long up to then, from when it was first seen: up to 200 ms after it began."""
 
 
 @dataclass(frozen=True, slots=True)
