@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from duly import parse_cron
+from duly import CronExpression, parse_cron
 from duly.cli.importers.crontab import read_crontab
 from duly.cli.importers.draft import Draft
 from duly.cli.importers.python_file import python_source
@@ -140,6 +140,25 @@ def test_the_coming_changes_of_the_clock_are_told_where_they_matter() -> None:
     assert [each for each in night.notes if "2024-03-31, 02:30 does not exist in Europe/Berlin" in each]
     assert [each for each in night.notes if "2024-10-27, 02:30 occurs twice" in each]
     assert day.notes == []
+
+
+def test_a_line_for_every_minute_costs_no_more_than_one_for_every_day(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its notes came of a walk over all minutes of a year, 2.6 s of compute; now of the few that a change concerns."""
+    asked = 0
+    next_after = CronExpression.next_after
+
+    def counted(expression: CronExpression, after: datetime) -> datetime:
+        nonlocal asked
+        asked += 1
+        return next_after(expression, after)
+
+    monkeypatch.setattr(CronExpression, "next_after", counted)
+    [entry] = crontab("* * * * * every-minute")
+    assert "on 2024-03-31, 02:00 to 02:59 does not exist" in entry.notes[0]
+    assert asked <= 150  # two changes of an hour
+    asked = 0
+    assert len(crontab("* * * * * x\n" * 10)) == 10
+    assert asked <= 1_500
 
 
 def test_a_system_crontab_is_recognised_and_its_users_named() -> None:

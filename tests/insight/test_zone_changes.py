@@ -1,13 +1,14 @@
 """Where a zone changes its offset, and the minutes of an expression that it skips or repeats."""
 
-from datetime import UTC, datetime
+import random
+from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
 
 from duly import parse_cron
 from duly.core.moments import MICROSECONDS, Instant, as_datetime, instant_of, minute_of
-from duly.insight.zone_changes import LocalTime, leaps, zone_change_around, zone_changes
+from duly.insight.zone_changes import LocalTime, leaps, leaps_at, zone_change_around, zone_changes
 
 BERLIN = ZoneInfo("Europe/Berlin")
 
@@ -64,6 +65,34 @@ def test_the_leaps_of_an_expression_have_the_minutes_that_it_names() -> None:
         ("repeated", ["10-27 02:15", "10-27 02:45"]),
     ]
     assert list(leaps(parse_cron("0 12 * * *"), BERLIN, utc("2024-01-01T00:00"), utc("2025-01-01T00:00"))) == []
+
+
+ZONES = ["Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Pacific/Apia", "Africa/Casablanca", "UTC"]
+
+
+@pytest.mark.parametrize("name", ZONES)
+def test_the_leaps_at_the_changes_of_a_zone_are_those_that_an_expression_leads_to(name: str) -> None:
+    """Expressions that name few minutes and many, and stretches that begin or end at a change."""
+    chance, zone = random.Random(name), ZoneInfo(name)
+    texts = [
+        "0,7,14,30,59 * * * *",
+        "0 0 29 2 *",
+        "30 2 * * *",
+        "15,45 1-3 * 3,10 *",
+        "* 2 * * 0",
+        "0 0 30 12 *",
+        "59 23 * * *",
+    ]
+    for year in (2011, 2024):
+        begin = datetime(year, 1, 1, tzinfo=UTC) + timedelta(seconds=chance.randrange(10**7), microseconds=1)
+        stretches = [(begin, begin + timedelta(days=chance.randrange(1, 366)))]
+        stretches += [(each.at, begin + timedelta(days=366)) for each in zone_changes(zone, *stretches[0])]
+        stretches += [(begin, since) for since, _ in stretches[1:]]
+        for since, until in stretches:
+            changes = list(zone_changes(zone, since.astimezone(zone), until.astimezone(zone)))
+            for expression in map(parse_cron, texts):
+                followed = list(leaps(expression, zone, since.astimezone(zone), until.astimezone(zone)))
+                assert list(leaps_at(changes, expression)) == followed, (since, until, expression)
 
 
 @pytest.mark.parametrize(

@@ -158,10 +158,21 @@ class LocalTime:
         return {Minute(second - (second + offsets[bisect_right(turns, second)]) % 60) for second in seconds}
 
 
+def leaps_at(changes: Iterable[ZoneChange], expression: CronExpression) -> Iterator[Leap]:
+    """The leaps of an expression at known changes of a zone, in their order.
+
+    Asks only about the minutes that a change skips or repeats, so that every minute of a year costs no more than one.
+    The changes do not depend on the expression: whoever has many of these finds them once.
+    """
+    return (leap for change in changes if (leap := change.leap_of(expression)).minutes)
+
+
 def leaps(expression: CronExpression, zone: tzinfo, since: datetime, until: datetime) -> Iterator[Leap]:
     """The leaps of an expression after `since` and up to `until`, in order.
 
-    Follows the expression, not the calendar: four thousand years of 29 February cost a thousand questions.
+    Follows the expression, not the calendar: four thousand years of 29 February cost a thousand questions. For a few
+    years, `leaps_at` with `zone_changes` is faster: one year of an expression that names every minute costs half a
+    million questions here.
     """
     naive_until = min(until.astimezone(zone).replace(tzinfo=None), datetime.max - _DAY) + _DAY
     wall = max(since.astimezone(zone).replace(tzinfo=None), datetime.min + _DAY) - _DAY

@@ -7,7 +7,7 @@ from duly.core.cron import CronExpression
 from duly.core.due import next_due
 from duly.core.moments import Instant, Minute, as_datetime, begin, instant_of, minute_of, zone_name
 from duly.events import Event, TaskInterrupted, TaskRunCompleted, TaskRunFailed, TaskRunStarted
-from duly.insight.zone_changes import leaps
+from duly.insight.zone_changes import ZoneChange, leaps_at, zone_changes
 from duly.simulation.scenario import Downtime, Scenario
 
 
@@ -144,6 +144,8 @@ class Recorder:
         by_task: dict[str, list[SimulatedStart]] = {name: [] for name in self._expressions}
         for start in self._starts:
             by_task[start.task].append(start)
+        since, until = (as_datetime(each, scenario.zone) for each in (scenario.begin, scenario.last))
+        changes = tuple(zone_changes(scenario.zone, since, until))
         return Simulation(
             zone_name(scenario.zone),
             scenario.begin,
@@ -152,15 +154,14 @@ class Recorder:
             scenario.down,
             scenario.crashes,
             notes,
-            [self._summary(name, starts) for name, starts in by_task.items()],
+            [self._summary(name, starts, changes) for name, starts in by_task.items()],
             self._starts,
         )
 
-    def _summary(self, name: str, starts: Sequence[SimulatedStart]) -> TaskSummary:
+    def _summary(self, name: str, starts: Sequence[SimulatedStart], changes: Sequence[ZoneChange]) -> TaskSummary:
         scenario, expression = self._scenario, self._expressions[name]
-        since, until = (as_datetime(each, scenario.zone) for each in (scenario.begin, scenario.last))
         minutes = {"skipped": 0, "repeated": 0}
-        for leap in leaps(expression, scenario.zone, since, until):
+        for leap in leaps_at(changes, expression):
             minutes[leap.kind] += len(leap.minutes)
         return TaskSummary(
             task=name,

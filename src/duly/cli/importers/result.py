@@ -14,7 +14,7 @@ from duly.core.moments import zone_name
 from duly.errors import InvalidCronExpressionError
 from duly.insight.cron_words import in_words
 from duly.insight.words import listed
-from duly.insight.zone_changes import leaps
+from duly.insight.zone_changes import ZoneChange, leaps_at, zone_changes
 
 AHEAD: Final = timedelta(days=366)
 """How far ahead changes of the clocks are looked for, and zones are compared."""
@@ -67,12 +67,19 @@ def finish(found: Drafts, zone: tzinfo, since: datetime) -> Import:
     """
     names = _unique_names(found.drafts)
     differences = cache(lambda theirs: _offset_differences(theirs, zone, since))
-    entries = [_finish(draft, name, zone, since, differences) for draft, name in zip(found.drafts, names, strict=True)]
+    changes = tuple(zone_changes(zone, since, since + AHEAD))
+    entries = [
+        _finish(draft, name, zone, changes, differences) for draft, name in zip(found.drafts, names, strict=True)
+    ]
     return Import(found.origin, found.differences, entries, found.imports, found.helpers)
 
 
 def _finish(
-    draft: Draft, name: str, zone: tzinfo, since: datetime, differences: Callable[[str], set[int] | None]
+    draft: Draft,
+    name: str,
+    zone: tzinfo,
+    changes: Sequence[ZoneChange],
+    differences: Callable[[str], set[int] | None],
 ) -> ImportedEntry:
     expression, obstacles, notes = None, list(draft.obstacles), list(draft.notes)
     if draft.posix is not None:
@@ -83,7 +90,7 @@ def _finish(
     if expression is not None and draft.zone is not None:
         obstacles += _zone_obstacles(draft, expression, zone, differences(draft.zone))
     if expression is not None and not obstacles:
-        notes += _clock_changes(expression, zone, since)
+        notes += _clock_changes(expression, zone, changes)
     imported = expression is not None and draft.call is not None and not obstacles
     return ImportedEntry(
         source=draft.source,
@@ -152,9 +159,9 @@ def _is_due_alike(expression: CronExpression, differences: set[int]) -> bool:
     return all({(each + difference) % 60 for each in minutes} == minutes for difference in differences)
 
 
-def _clock_changes(expression: CronExpression, zone: tzinfo, since: datetime) -> list[str]:
+def _clock_changes(expression: CronExpression, zone: tzinfo, changes: Sequence[ZoneChange]) -> list[str]:
     notes = []
-    for leap in leaps(expression, zone, since, since + AHEAD):
+    for leap in leaps_at(changes, expression):
         minutes = [f"{minute:%H:%M}" for minute in leap.minutes]
         what = listed(minutes) if len(minutes) <= 3 else f"{minutes[0]} to {minutes[-1]}"
         day = f"{leap.minutes[0]:%Y-%m-%d}"
