@@ -155,6 +155,19 @@ def test_an_index_of_schedulers_that_disagrees_with_its_table_is_refused(store: 
     assert_refused(store, "sqlite_autoindex_schedulers_1")
 
 
+def test_a_damaged_page_of_an_index_is_told_in_one_line(store: Path) -> None:
+    """SPEC 5.5: SQLite puts a line about the database before it."""
+    ((page,),) = query(store, "SELECT rootpage FROM sqlite_master WHERE name = 'sqlite_autoindex_schedulers_1'")
+    content = bytearray(store.read_bytes())
+    content[(page - 1) * 4096 + 7] += 11  # bytes that no cell has
+    store.write_bytes(content)
+    assert_refused(store, "Fragmentation of 0 bytes reported as 11")
+    with pytest.raises(duly.StoreCorruptedError) as caught:
+        read(store, lambda view: view.names(limit=1))
+    assert "***" not in caught.value.message
+    assert "\n" not in caught.value.message
+
+
 def test_text_of_a_row_that_is_not_utf8_is_damage(store: Path) -> None:
     """SPEC 5.5: a scheduler names the task and the field, a command says what is wrong."""
     change(store, "UPDATE tasks SET cron = CAST(x'302030FF' AS TEXT) WHERE generation = 7")

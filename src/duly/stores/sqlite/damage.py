@@ -18,6 +18,9 @@ _INDEXED_TABLES: Final = ("tasks", "schedulers")
 _ABOUT_A_VALUE: Final = re.compile(r"\S+ value in |CHECK constraint failed")
 """SQLite's message about a value of a row; reading the row names the task and the field."""
 
+_ABOUT_A_DATABASE: Final = re.compile(r"\*\*\* in database .* \*\*\*\n")
+"""A line that SQLite puts before the first thing it finds in a page."""
+
 _FEW_TASKS: Final = 100_000
 """Up to here, comparing the indexes takes a command 0.04 s."""
 
@@ -110,6 +113,7 @@ def check_indexes(connection: sqlite3.Connection, path: str) -> None:
     for table in _INDEXED_TABLES:
         for (found,) in connection.execute(f"PRAGMA integrity_check({table})"):
             if found != "ok" and not _ABOUT_A_VALUE.match(found):
+                fault = _ABOUT_A_DATABASE.sub("", found).partition("\n")[0]  # a page may have many, one per line
                 raise StoreCorruptedError(
-                    f"Store {path} is damaged: {found}", store=path, hint="restore a backup of the store"
+                    f"Store {path} is damaged: {fault}", store=path, hint="restore a backup of the store"
                 )
