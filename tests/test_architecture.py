@@ -80,6 +80,7 @@ LOOP_GETTERS = {"get_running_loop", "get_event_loop", "new_event_loop"}
 # Which module may go through a door, and why.
 DOORKEEPERS: dict[tuple[str, str], str] = {
     ("clock.py", "time"): "it is the clock: everybody else asks it",
+    ("cli/streams.py", "threads"): "callbacks in threads print at the same time",
     ("cli/time_text.py", "time"): "it sets the zone of the process, and reads no time",
     ("engine/pacing.py", "time"): "it lets others run: it sleeps for no time, or for the shortest there is",
     ("engine/host.py", "chance"): "it draws identifiers and pauses; the simulated host counts, and has a seed",

@@ -3,10 +3,13 @@
 import json
 import signal
 import subprocess
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from duly.cli.streams import PrintedLines
+from duly.run_context import CurrentRun, entered
 from tests.cli.program import Service, Terminal, duly, environment
 from tests.conftest import require
 
@@ -81,6 +84,59 @@ def test_prints_are_records_of_the_json_log(folder: Path) -> None:
     assert ended.code == 0
     others = ["loaded by a child", "to standard error", "by a child", "by another child"]
     assert ended.err.splitlines() == others
+
+
+IN_THREADS = """
+import sys, threading
+from datetime import timedelta
+
+together = threading.Barrier(3)
+
+def job(name):
+    for part in range(3):
+        together.wait(60)
+        print(name, part, end=" ", flush=part == 1)
+    together.wait(60)
+    print("ends" if name == "a" else "", end="\\n" if name == "a" else "")
+    sys.stdout.buffer.write(b"of " + name.encode())
+
+registrations = [(name, "* * * * *", lambda name=name: job(name), timedelta(minutes=5)) for name in "abc"]
+"""
+
+
+def test_parts_of_lines_are_joined_with_those_of_the_same_run(tmp_path: Path) -> None:
+    """Callbacks in threads print parts of lines in turns; they were joined under the run that ended the line."""
+    (tmp_path / "threads.py").write_text(IN_THREADS)
+    with Service("threads.py", "--store", "state.db", folder=tmp_path) as service:
+        ended = {(line["taskName"], line["runId"]) for line in (service.expect("TaskRunCompleted") for _ in range(3))}
+        before_the_end = len(service.lines)
+        service.send(signal.SIGTERM)
+        assert service.end().code == 0
+    printed = [line for line in service.lines if line.get("logger") == "stdout"]
+    assert sorted((line["taskName"], line["message"]) for line in printed) == [
+        ("a", "a 0 a 1 a 2 ends"),
+        ("a", "of a"),
+        ("b", "b 0 b 1 b 2 of b"),
+        ("c", "c 0 c 1 c 2 of c"),
+    ]
+    assert {(line["taskName"], line["runId"]) for line in printed} == ended
+    assert all(line in service.lines[:before_the_end] for line in printed)  # not when the process ends
+
+
+def test_nothing_is_kept_of_a_run_that_has_ended() -> None:
+    """A service runs for months."""
+    at = datetime(2024, 1, 1, tzinfo=UTC)
+    taken: list[tuple[str, int | None]] = []
+    lines = PrintedLines(lambda line, run: taken.append((line, None if run is None else run.run_id)))
+    lines.write(b"outside")
+    for number in range(1, 4):
+        with entered(CurrentRun("job", number, at, at, "manual", 1, "key")):
+            lines.write(b"half" if number < 3 else b"x" * 70_000)
+        lines.end_run("job", number)
+    assert list(lines._begun) == [None]
+    lines.write(b" of them\r\nlast")
+    lines.close()
+    assert taken == [("half", 1), ("half", 2), ("x" * 70_000, 3), ("outside of them", None), ("last", None)]
 
 
 def test_prints_stay_prints_in_the_log_for_people(folder: Path) -> None:

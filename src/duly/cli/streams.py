@@ -5,8 +5,11 @@ import errno
 import io
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, TextIO
+
+from duly.run_context import CurrentRun, current_run
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -103,12 +106,19 @@ def _number_of(stream: TextIO) -> int | None:
         return None
 
 
-class _Lines(io.RawIOBase):
-    """Hands on what is written to it, line by line; the buffer above it lets one thread write at a time."""
+class PrintedLines(io.BufferedIOBase):
+    """Hands on what is written to it, line by line, with the run that has written the line.
 
-    def __init__(self, take: Callable[[str], object]) -> None:
+    The beginning of a line waits for its end apart from those of other runs: callbacks in threads print at the same
+    time. It keeps nothing else back, since a buffer would have the beginnings of all of them in one.
+    """
+
+    def __init__(self, take: Callable[[str, CurrentRun | None], object]) -> None:
         self._take = take
-        self._pending = b""
+        self._begun: dict[_Author, tuple[CurrentRun | None, bytes]] = {}
+        """Beginnings of lines, with their runs."""
+        # A signal handler may print in the midst of a print.
+        self._lock = threading.RLock()
 
     def writable(self) -> bool:
         return True
@@ -118,22 +128,45 @@ class _Lines(io.RawIOBase):
 
     def write(self, data: "ReadableBuffer") -> int:
         given = bytes(memoryview(data))
-        *lines, self._pending = (self._pending + given).split(b"\n")
-        if len(self._pending) > _LONGEST_LINE:
-            lines, self._pending = [*lines, self._pending], b""
+        run = current_run()
+        author = None if run is None else (run.task, run.run_id)
+        with self._lock:
+            _, begun = self._begun.pop(author, (run, b""))
+            *lines, begun = (begun + given).split(b"\n")
+            if len(begun) > _LONGEST_LINE:
+                lines, begun = [*lines, begun], b""
+            if begun:
+                self._begun[author] = run, begun
         for line in lines:
-            self._take(line.decode("utf-8", "backslashreplace").removesuffix("\r"))
+            self._hand_on(line, run)
         return len(given)
 
+    def end_run(self, task: str, run_id: int) -> None:
+        """Hand on what a run has printed last, even without the end of the line."""
+        self._end((task, run_id))
+
     def close(self) -> None:
-        if self._pending:
-            self.write(b"\n")
+        for author in list(self._begun):
+            self._end(author)
         super().close()
+
+    def _end(self, author: "_Author") -> None:
+        with self._lock:
+            run, begun = self._begun.pop(author, (None, b""))
+        if begun:
+            self._hand_on(begun, run)
+
+    def _hand_on(self, line: bytes, run: CurrentRun | None) -> None:
+        self._take(line.decode("utf-8", "backslashreplace").removesuffix("\r"), run)
+
+
+_Author = tuple[str, int] | None
+"""The task and the number of a run; None for all that is printed outside of one."""
 
 
 @contextlib.contextmanager
-def output_kept(take: Callable[[str], object]) -> Iterator[TextIO]:
-    """Keep standard output for the stream that this yields: lines that others print go to `take`.
+def output_kept(take: Callable[[str, CurrentRun | None], object]) -> Iterator[tuple[TextIO, PrintedLines]]:
+    """Keep standard output for the stream that this yields: lines that others print go to `take`, with their run.
 
     What child processes print goes to standard error. A pipe to read it from would end with this process, and they
     might not.
@@ -144,11 +177,11 @@ def output_kept(take: Callable[[str], object]) -> Iterator[TextIO]:
     os.dup2(2, STANDARD_OUTPUT)
     with _Output(number, "w") as raw:
         own = io.TextIOWrapper(io.BufferedWriter(raw), encoding="utf-8", errors="backslashreplace")
-        sys.stdout = io.TextIOWrapper(
-            io.BufferedWriter(_Lines(take)), encoding="utf-8", errors="backslashreplace", line_buffering=True
-        )
+        lines = PrintedLines(take)
+        # Each piece at once, while it is known which run prints it.
+        sys.stdout = io.TextIOWrapper(lines, encoding="utf-8", errors="backslashreplace", write_through=True)
         try:
-            yield own
+            yield own, lines
         finally:
             sys.stdout.close()
             sys.stdout = before

@@ -26,6 +26,7 @@ from duly.core.moments import as_datetime
 from duly.engine.failure import traceback_text
 from duly.events import Event
 from duly.insight.words import counted
+from duly.run_context import CurrentRun
 from duly.text import plain
 
 _LEVELS: Final = {events.DEBUG: "debug", events.INFO: "info", events.WARNING: "warning", events.ERROR: "error"}
@@ -44,6 +45,9 @@ _CHANGES: Final[Mapping[type[Event], tuple[str, str]]] = {
 }
 """Changes that `initialize` may make to thousands of tasks at once: label and style of the line that counts them."""
 
+_ENDS: Final = (events.TaskRunCompleted, events.TaskRunFailed, events.TaskRunFenced)
+"""Events after which a run prints nothing more."""
+
 _CHANGES_LISTED_MAX: Final = 20
 """Changes of one kind in a row that have a line each; more are counted, in one line."""
 
@@ -57,9 +61,10 @@ class EventsLog:
         self._clock = SystemClock()
         self._terminal = sys.stdout.isatty()
         self._zone = self._clock.zone()
-        self._run_filter = events.RunFilter()
         self._output: TextIO | None = None
         """Standard output, while it is kept for the log."""
+        self._prints: streams.PrintedLines | None = None
+        """The lines that others print meanwhile."""
         self._changes: tuple[type[Event], int] | None = None
         """The kind of the changes to tasks since the last line about anything else, and how many there were."""
 
@@ -70,20 +75,23 @@ class EventsLog:
             yield
             return
         try:
-            with streams.output_kept(self._printed) as self._output:
+            with streams.output_kept(self._printed) as (self._output, self._prints):
                 yield
         finally:
-            self._output = None
+            self._output = self._prints = None
 
-    def _printed(self, line: str) -> None:
+    def _printed(self, line: str, run: CurrentRun | None) -> None:
         record = logging.LogRecord("stdout", logging.INFO, "", 0, line, (), None)
-        self._run_filter.filter(record)
+        if run is not None:
+            record.duly_task, record.duly_run_id = run.task, run.run_id
         self.record(record)
 
     # --- the scheduler's events --------------------------------------------------------------------------------------
 
     def event(self, event: Event, expression_of: ExpressionOf) -> None:
         """Log an event of the scheduler; `expression_of` gives the expression of a declared task."""
+        if self._prints is not None and isinstance(event, _ENDS):
+            self._prints.end_run(event.task_name, event.run_id)
         if event.level < self._level:
             return
         exception = event.exception if isinstance(event, events.TaskRunFailed) else None
