@@ -144,6 +144,7 @@ def test_export_tells_about_itself_in_json(folder: Path) -> None:
     assert (document["seal"], document["current"], document["firstSeq"]) == ("clean", True, 1)
     assert document["bytes"] == (folder / "out.jsonl").stat().st_size
     assert document["events"] == len(list(events(io.BytesIO((folder / "out.jsonl").read_bytes()))))
+    assert document["position"] == document["firstSeq"] + document["events"] - 1
     refused = duly("trace", "export", "state.db", "--json", folder=folder)
     assert (refused.code, refused.out) == (2, "")
     assert "give -o FILE" in refused.err

@@ -1061,6 +1061,7 @@ class SqliteView:
             first_seq=first,
             seal="clean" if stopped and not self._holder.alive else "open",
             current=traced is not None and traced[0] == 1,
+            position=0 if last is None else last[0],
         )
 
     def trace_lines(self, stored: StoredTrace) -> Iterator[bytes]:
