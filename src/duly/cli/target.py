@@ -127,6 +127,28 @@ def load_object(target: Target) -> Any:
         return _attribute(target, _import(target))
 
 
+def call_object(target: Target, function: Any) -> Any:
+    """Call a function that `load_object` returned, and return its result unchecked.
+
+    No event loop runs meanwhile. A coroutine is closed, not awaited: no caller has a use for it.
+    """
+    with streams.output_to_errors():
+        value = _result(target, function, _name(target))
+    if inspect.iscoroutine(value):
+        value.close()  # otherwise Python warns that it was never awaited
+    return value
+
+
+@contextmanager
+def blamed(target: Target, what: str) -> Iterator[None]:
+    """Report what is raised inside as an error in the target; `what` says what happened to it."""
+    try:
+        with streams.output_to_errors():
+            yield
+    except (Exception, SystemExit) as error:
+        _fail_with_traceback(target, what, error)
+
+
 def _checked(target: Target, declared: Sequence[Any]) -> list[Registration]:
     try:
         return list(finish(read_registrations(declared)).singles())
@@ -260,9 +282,14 @@ def _similar_file(path: Path) -> str:
 # --- the attribute ---------------------------------------------------------------------------------------------------
 
 
+def _name(target: Target) -> str:
+    """How messages name the attribute of a target."""
+    return f"{target.text}: {target.attribute}" if ":" not in target.text else target.text
+
+
 async def _registrations(target: Target, module: ModuleType) -> Sequence[Any]:
     value = _attribute(target, module)
-    what = f"{target.text}: {target.attribute}" if ":" not in target.text else target.text
+    what = _name(target)
     if callable(value):
         value = await _called(target, value, what)
         what = f"{what}()"
@@ -276,6 +303,14 @@ async def _registrations(target: Target, module: ModuleType) -> Sequence[Any]:
 
 
 async def _called(target: Target, function: Any, what: str) -> Any:
+    value = _result(target, function, what)
+    try:
+        return await value if inspect.isawaitable(value) else value
+    except (Exception, SystemExit) as error:
+        _fail_with_traceback(target, "raised when it was called", error)
+
+
+def _result(target: Target, function: Any, what: str) -> Any:
     try:
         inspect.signature(function).bind()
     except TypeError as cause:
@@ -283,8 +318,7 @@ async def _called(target: Target, function: Any, what: str) -> Any:
     except ValueError:
         pass  # some callables written in C have no signature
     try:
-        value = function()
-        return await value if inspect.isawaitable(value) else value
+        return function()
     except (Exception, SystemExit) as error:
         _fail_with_traceback(target, "raised when it was called", error)
 

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from duly.cli.importers.draft import Draft, Drafts, literal, task_name
 from duly.cli.output import Exit, fail
-from duly.cli.target import load_object, parse_target
+from duly.cli.target import blamed, call_object, load_object, parse_target
 from duly.core.fields import FIELDS
 
 _FIELDS: Final = {"minute": "minute", "hour": "hour", "day": "day", "month": "month", "weekday": "day_of_week"}
@@ -33,7 +33,7 @@ def read_apscheduler(text: str) -> Drafts:
     target = parse_target(text, "scheduler")
     found = load_object(target)
     if not isinstance(found, BaseScheduler) and callable(found):
-        found = found()
+        found = call_object(target, found)
     if not isinstance(found, BaseScheduler):
         fail(
             f"{text} is a value of type {type(found).__name__}, not an APScheduler scheduler",
@@ -42,7 +42,9 @@ def read_apscheduler(text: str) -> Drafts:
         )
     drafts: list[Draft] = []
     imports: set[str] = set()
-    for job in found.get_jobs():
+    with blamed(target, "raised when its jobs were read"):
+        jobs = found.get_jobs()  # if TARGET has started it, from its job stores, which may be databases
+    for job in jobs:
         drafts += _drafts(job, imports)
     if any(draft.call is not None and draft.call.startswith("partial(") for draft in drafts):
         imports.add("from functools import partial")

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from duly.cli.importers.draft import Draft, Drafts, literal, task_name
 from duly.cli.output import Exit, fail
-from duly.cli.target import Target, load_object, parse_target
+from duly.cli.target import Target, blamed, load_object, parse_target
 from duly.core.moments import zone_name
 
 _SETS: Final = {
@@ -42,7 +42,7 @@ def read_celery(text: str) -> Drafts:
         fail("importing from Celery needs Celery itself", "run it where the application runs, or pip install celery")
     target = parse_target(text, "app")
     found = load_object(target)
-    schedule, theirs = _schedule_of(found, text)
+    schedule, theirs = _schedule_of(found, target)
     origin = "the zone of the application"
     if isinstance(found, Mapping):
         origin = "the zone of Celery itself: this schedule does not name one, but its application may"
@@ -60,14 +60,15 @@ def _import_line(target: Target, name: str) -> str:
     return f"from {target.module} import {target.attribute}" + ("" if target.attribute == name else f" as {name}")
 
 
-def _schedule_of(found: Any, text: str) -> tuple[Mapping[Any, Any], str | None]:
+def _schedule_of(found: Any, target: Target) -> tuple[Mapping[Any, Any], str | None]:
     """The schedule, and the name of its time zone; None if it is the host's."""
     if isinstance(found, Mapping):
         return found, "UTC"
-    settings = getattr(found, "conf", found)
-    schedule = getattr(settings, "beat_schedule", None)
+    with blamed(target, "raised when its settings were read"):  # an application loads them when they are first needed
+        settings = getattr(found, "conf", found)
+        schedule = getattr(settings, "beat_schedule", None)
     if not isinstance(schedule, Mapping):
-        fail(f"{text} has no beat_schedule", "name a Celery application, or a dict of beat entries", Exit.TARGET)
+        fail(f"{target.text} has no beat_schedule", "name a Celery application, or a dict of beat entries", Exit.TARGET)
     theirs = getattr(settings, "timezone", None) or ("UTC" if getattr(settings, "enable_utc", True) else None)
     return schedule, theirs if theirs is None or isinstance(theirs, str) else zone_name(theirs)
 
