@@ -428,6 +428,25 @@ def test_wrong_usage(tmp_path: Path, arguments: list[str], code: int, message: s
     assert "Traceback" not in done.err
 
 
+@pytest.mark.parametrize(
+    ("library", "hint"),
+    [
+        ("celery", "name a Celery application, or a dict of beat entries; worker is an application"),
+        ("apscheduler", "name the scheduler, or a function without arguments that returns it; jobs is a scheduler"),
+    ],
+)
+def test_the_hint_about_a_missing_object_names_what_the_import_wants(tmp_path: Path, library: str, hint: str) -> None:
+    """Not a list of registrations, which is what other commands want."""
+    (tmp_path / "x.py").write_text(
+        "from apscheduler.schedulers.background import BackgroundScheduler\n"
+        "from celery import Celery\n"
+        "jobs, worker = BackgroundScheduler(timezone='UTC'), Celery('shop')\n"
+    )
+    done = duly("import", library, "x.py", folder=tmp_path)
+    assert done.code == 3
+    assert done.err.splitlines()[1:] == [f"hint: {hint}"]
+
+
 def test_other_libraries_are_imported_only_when_they_are_used(tmp_path: Path) -> None:
     """`duly import crontab` works where neither Celery nor APScheduler is installed; the others say what they need."""
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules.update(celery=None, apscheduler=None)\n")

@@ -16,7 +16,7 @@ import stat
 import sys
 import sysconfig
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.machinery import PathFinder, SourceFileLoader
@@ -61,6 +61,20 @@ class Loaded:
     declared: Sequence[Any] = field(repr=False)
     registrations: list[Registration] = field(repr=False)
     files: Mapping[Path, Signature | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The kind of object that an attribute should be, for the hint where a target has no attribute of that name."""
+
+    advice: str
+    """The hint; `{name}` in it stands for the name."""
+
+    one: str
+    """How the hint calls another attribute that is of this kind."""
+
+    fits: Callable[[object], bool]
+    """Whether an object is of this kind."""
 
 
 class TargetFailure(Failure):
@@ -121,10 +135,10 @@ async def load(target: Target, earlier: Loaded | None = None) -> Loaded:
     return Loaded(target, declared, _checked(target, declared), files)
 
 
-def load_object(target: Target) -> Any:
+def load_object(target: Target, wanted: Wanted) -> Any:
     """Import a target and return its attribute unchecked: the importers read objects of other libraries."""
     with streams.output_to_errors(), _imports_of(target, None):
-        return _attribute(target, _import(target))
+        return _attribute(target, _import(target), wanted)
 
 
 def call_object(target: Target, function: Any) -> Any:
@@ -288,7 +302,7 @@ def _name(target: Target) -> str:
 
 
 async def _registrations(target: Target, module: ModuleType) -> Sequence[Any]:
-    value = _attribute(target, module)
+    value = _attribute(target, module, _REGISTRATIONS)
     what = _name(target)
     if callable(value):
         value = await _called(target, value, what)
@@ -323,30 +337,37 @@ def _result(target: Target, function: Any, what: str) -> Any:
         _fail_with_traceback(target, "raised when it was called", error)
 
 
-def _attribute(target: Target, module: ModuleType) -> Any:
+def _attribute(target: Target, module: ModuleType, wanted: Wanted) -> Any:
     value: Any = module
     for name in target.attribute.split("."):
         try:
             value = getattr(value, name)
         except AttributeError:
-            fail(f"{target.text}: there is no {name!r}", _similar_attribute(value, name), Exit.TARGET)
+            fail(f"{target.text}: there is no {name!r}", _similar_attribute(value, name, wanted), Exit.TARGET)
     return value
 
 
-def _similar_attribute(owner: object, name: str) -> str:
+def _similar_attribute(owner: object, name: str, wanted: Wanted) -> str:
     public = [each for each in vars(owner) if not each.startswith("_")] if hasattr(owner, "__dict__") else []
     if close := meant(name, public):
         return f"did you mean {close}?"
-    wanted = f"define {name}: a list of (name, cron, callback, retry delay), or a function that returns one"
+    advice = wanted.advice.format(name=name)
     # A name that is far off was hardly meant; that it is there may help all the same.
-    there = next((each for each in public if _has_the_shape(getattr(owner, each))), None)
-    return wanted if there is None else f"{wanted}; {there} is such a list"
+    there = next((each for each in public if wanted.fits(getattr(owner, each))), None)
+    return advice if there is None else f"{advice}; {there} is {wanted.one}"
 
 
 def _has_the_shape(value: object) -> bool:
     return isinstance(value, list | tuple) and bool(value) and all(
         isinstance(item, list | tuple) and len(item) == 4 for item in value
     )  # fmt: skip
+
+
+_REGISTRATIONS: Final = Wanted(
+    "define {name}: a list of (name, cron, callback, retry delay), or a function that returns one",
+    "such a list",
+    _has_the_shape,
+)
 
 
 def _kind(value: object) -> str:

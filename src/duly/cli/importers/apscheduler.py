@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from duly.cli.importers.draft import Draft, Drafts, literal, task_name
 from duly.cli.output import Exit, fail
-from duly.cli.target import blamed, call_object, load_object, parse_target
+from duly.cli.target import Wanted, blamed, call_object, load_object, parse_target
 from duly.core.fields import FIELDS
 
 _FIELDS: Final = {"minute": "minute", "hour": "hour", "day": "day", "month": "month", "weekday": "day_of_week"}
@@ -31,13 +31,14 @@ def read_apscheduler(text: str) -> Drafts:
             "run it where the application runs, or pip install 'apscheduler<4'",
         )
     target = parse_target(text, "scheduler")
-    found = load_object(target)
+    advice = "name the scheduler, or a function without arguments that returns it"
+    found = load_object(target, Wanted(advice, "a scheduler", lambda value: isinstance(value, BaseScheduler)))
     if not isinstance(found, BaseScheduler) and callable(found):
         found = call_object(target, found)
     if not isinstance(found, BaseScheduler):
         fail(
             f"{text} is a value of type {type(found).__name__}, not an APScheduler scheduler",
-            "name the scheduler, or a function without arguments that returns it",
+            advice,
             Exit.TARGET,
         )
     drafts: list[Draft] = []

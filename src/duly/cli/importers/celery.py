@@ -6,12 +6,14 @@ from typing import Any, Final
 
 from duly.cli.importers.draft import Draft, Drafts, literal, task_name
 from duly.cli.output import Exit, fail
-from duly.cli.target import Target, blamed, load_object, parse_target
+from duly.cli.target import Target, Wanted, blamed, load_object, parse_target
 from duly.core.moments import zone_name
 
 _SETS: Final = {
     "minute": "minute", "hour": "hour", "day": "day_of_month", "month": "month_of_year", "weekday": "day_of_week",
 }  # fmt: skip
+
+_ADVICE: Final = "name a Celery application, or a dict of beat entries"
 
 _DIFFERENCES: Final = (
     "a run is the sending of a message: it succeeds when the broker has taken it, whatever the task does then",
@@ -37,11 +39,11 @@ def send(task: str, *arguments: Any, keywords: dict[str, Any] | None = None, **o
 def read_celery(text: str) -> Drafts:
     """The beat schedule of an application, or a beat schedule by itself."""
     try:
-        import celery  # type: ignore[import-untyped]  # noqa: F401
+        from celery import Celery  # type: ignore[import-untyped]
     except ModuleNotFoundError:
         fail("importing from Celery needs Celery itself", "run it where the application runs, or pip install celery")
     target = parse_target(text, "app")
-    found = load_object(target)
+    found = load_object(target, Wanted(_ADVICE, "an application", lambda value: isinstance(value, Celery)))
     schedule, theirs = _schedule_of(found, target)
     origin = "the zone of the application"
     if isinstance(found, Mapping):
@@ -68,7 +70,7 @@ def _schedule_of(found: Any, target: Target) -> tuple[Mapping[Any, Any], str | N
         settings = getattr(found, "conf", found)
         schedule = getattr(settings, "beat_schedule", None)
     if not isinstance(schedule, Mapping):
-        fail(f"{target.text} has no beat_schedule", "name a Celery application, or a dict of beat entries", Exit.TARGET)
+        fail(f"{target.text} has no beat_schedule", _ADVICE, Exit.TARGET)
     theirs = getattr(settings, "timezone", None) or ("UTC" if getattr(settings, "enable_utc", True) else None)
     return schedule, theirs if theirs is None or isinstance(theirs, str) else zone_name(theirs)
 
