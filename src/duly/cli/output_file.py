@@ -1,11 +1,12 @@
 """A file that a command writes: checked before the work, and replaced as a whole after it."""
 
 import contextlib
+import itertools
 import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -29,6 +30,24 @@ def check_output_file(output: Path) -> None:
         fail(f"the folder {folder} does not exist")
     if not os.access(folder, os.W_OK):
         fail(f"{folder} cannot be written to: permission denied")
+
+
+def check_apart(outputs: Mapping[str, Path | None], read: Sequence[Path]) -> None:
+    """Fail if an output, given by its option, is a file that the command reads, or if two outputs are one file."""
+    given = [(option, file) for option, file in outputs.items() if file is not None]
+    for option, file in given:
+        if any(_is_same(file, each) for each in read):
+            fail(f"{option}: {file} is what the command reads: it would be lost", "name another file")
+    for (option, file), (other, second) in itertools.combinations(given, 2):
+        if _is_same(file, second):
+            fail(f"{option} and {other} name the same file: {file}", "name two files")
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    try:
+        return os.path.samefile(one, other)
+    except OSError:  # one of them does not exist yet
+        return os.path.realpath(one) == os.path.realpath(other)
 
 
 @contextlib.contextmanager

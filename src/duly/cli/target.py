@@ -116,6 +116,16 @@ def parse_target(text: str, default: str = DEFAULT_ATTRIBUTE) -> Target:
     return Target(text, None, head, attribute)
 
 
+def files_named(text: str) -> list[Path]:
+    """The files that a TARGET may mean, whether or not they exist; nothing is imported to find them."""
+    target = parse_target(text)
+    if target.file is not None:
+        return [target.file]
+    module = Path(*target.module.split("."))
+    places = [Path.cwd(), *map(Path, sys.path)]
+    return [place / each for place in places for each in (module.with_suffix(".py"), module / "__init__.py")]
+
+
 def load_now(text: str) -> Loaded:
     """Load a target where no event loop runs; standard output is for the command's own result."""
     target = parse_target(text)

@@ -11,8 +11,9 @@ from rich.text import Text
 from duly.cli.completion import complete_target, complete_zone
 from duly.cli.html_file import check_html, html_option, say_written, write_html
 from duly.cli.output import Exit, first_line, json_option, note, print_json, say
+from duly.cli.output_file import check_apart
 from duly.cli.store import reader_of, store_option
-from duly.cli.target import load_now
+from duly.cli.target import files_named, load_now
 from duly.cli.time_text import host_zone, now, set_host_zone
 from duly.core.moments import Instant, zone_name
 from duly.core.record import StoredTask
@@ -78,6 +79,7 @@ def plan(
     check_html(html)
     if tz is not None:
         set_host_zone(tz)
+    check_apart({"--html": html}, files_named(target))
     loaded = load_now(target)
     snapshot, stored, marks = _read(store)
     at, zone = now() if snapshot is None else snapshot.at, host_zone()

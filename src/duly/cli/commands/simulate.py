@@ -18,9 +18,10 @@ from duly.cli import signals
 from duly.cli.completion import complete_target, complete_zone
 from duly.cli.html_file import check_html, html_option, say_written, write_html
 from duly.cli.output import Exit, fail, json_option, print_json, reason_of, say, show
+from duly.cli.output_file import check_apart
 from duly.cli.progress import progress
 from duly.cli.tables import table
-from duly.cli.target import TARGET_HELP, load_now
+from duly.cli.target import TARGET_HELP, files_named, load_now
 from duly.cli.time_text import existing, host_zone, now, zone_named
 from duly.core.moments import Instant, as_datetime, instant_of
 from duly.insight.json_form import json_form
@@ -116,6 +117,7 @@ def simulate(
     if plot is not None:
         check_plot(plot)
     check_html(html)
+    check_apart({"--plot": plot, "--html": html}, files_named(target))
     registrations = load_now(target).registrations
     names = [each.name for each in registrations]
     scenario = Scenario(

@@ -22,6 +22,7 @@ from duly.cli.output import (
     say,
     show,
 )
+from duly.cli.output_file import check_apart
 from duly.cli.progress import progress
 from duly.cli.store import StoreText, schema_option
 from duly.cli.time_text import now
@@ -84,6 +85,7 @@ def verify(
       ssh host duly trace export /var/lib/app/state.db | duly verify - --json
     """
     check_html(html)
+    check_apart({"--html": html}, [Path(each) for each in sources if not is_url(each)])
     with contextlib.ExitStack() as stack:
         inputs = [open_input(source, schema, stack) for source in sources]
         checker = _judge(inputs, bounded=not no_bounds)
