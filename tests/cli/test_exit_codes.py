@@ -134,6 +134,8 @@ def _copied_while_held(folder: Path) -> int:
         return _copied("used.db")(folder)
 
 
+_SIMULATED = ("simulate", "tasks.py", "--from", "2024-05-01T12:00", "--to", "2024-05-01T13:00")
+
 Case = tuple[str, ...] | Callable[[Path], int]
 
 
@@ -171,8 +173,9 @@ CASES: dict[tuple[str, int], Case] = {
     ("check", 3): ("check", "broken.py"),
     ("explain", 0): ("explain", "kept", "--at", "2024-05-01T12:00", "--store", "state.db"),
     ("explain", 4): ("explain", "kept", "--at", "2024-05-01T12:00", "--store", "damaged.db"),
-    ("simulate", 0): ("simulate", "tasks.py", "--from", "2024-05-01T12:00", "--to", "2024-05-01T13:00"),
+    ("simulate", 0): _SIMULATED,
     ("simulate", 3): ("simulate", "broken.py", "--from", "2024-05-01T12:00", "--to", "2024-05-01T13:00"),
+    ("simulate", 4): (*_SIMULATED, "--html", "nowhere/page.html"),
     ("trace export", 0): ("trace", "export", "state.db", "-o", "trace.jsonl"),
     ("trace export", 4): ("trace", "export", "missing.db", "-o", "trace.jsonl"),
     ("trace export", 7): ("trace", "export", "untraced.db", "-o", "trace.jsonl"),
@@ -243,6 +246,27 @@ def test_wrong_usage_of_any_command_is_2(capsys: pytest.CaptureFixture[str]) -> 
             main([command, "--nonsense"])
         assert ended.value.code == Exit.USAGE
         assert "--nonsense" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("file", ["nowhere/out.svg", "folder.svg", "full.svg"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        (*_SIMULATED, "--plot"),
+        (*_SIMULATED, "--html"),
+        ("plan", "tasks.py", "--store", "state.db", "--html"),
+        ("verify", "state.db", "--html"),
+        ("trace", "export", "state.db", "-o"),
+    ],
+    ids=" ".join,
+)
+def test_a_file_that_cannot_be_written_is_4(command: tuple[str, ...], file: str, stage: Path) -> None:
+    """A missing folder, a folder in its place, a full disk; before or after the work, of any command."""
+    (stage / "folder.svg").mkdir(exist_ok=True)
+    if not (stage / "full.svg").is_symlink():
+        (stage / "full.svg").symlink_to("/dev/full")
+    done = duly(*command, file, folder=stage)
+    assert (done.code, done.err.count("error: ")) == (Exit.STORE, 1), done
 
 
 def test_a_defect_is_70(stage: Path) -> None:

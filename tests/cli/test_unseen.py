@@ -176,6 +176,7 @@ def test_a_target_or_the_place_of_a_picture_that_may_not_be_seen_is_not_a_missin
     assert message == f"{target} cannot be looked at: permission denied"
     assert code is Exit.TARGET
     inside = folder / "inside"
-    message, code, _ = refusal(lambda: check_plot(inside / "load.svg"))
-    assert message == f"--plot: the folder {inside} cannot be looked at: permission denied"
-    assert code is Exit.USAGE
+    picture = inside / "load.svg"
+    message, code, _ = refusal(lambda: check_plot(picture))
+    assert message == f"{picture} cannot be looked at: permission denied"
+    assert code is Exit.STORE

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from duly.cli.output import fail, reason_of, say
+from duly.cli.output import Exit, fail, reason_of, say
 from duly.cli.output_file import check_output_file, replacing
 from duly.core.moments import Instant
 from duly.text import plain
@@ -51,7 +51,7 @@ def write_html(
         with replacing(Path(os.path.realpath(file))) as output:
             output.write(text.encode("utf-8", "surrogatepass"))
     except OSError as fault:
-        fail(f"--html: {plain(file)} cannot be written: {reason_of(fault)}")
+        fail(f"--html: {plain(file)} cannot be written: {reason_of(fault)}", None, Exit.STORE)
 
 
 def say_written(file: Path | None) -> None:

@@ -15,7 +15,7 @@ from duly.stores.sqlite.file import is_database, kind
 
 
 def check_output_file(output: Path) -> None:
-    """Fail if the file cannot be written, or is a store, which would be lost."""
+    """Fail if the file cannot be written, or is a store, which would be lost: that is wrong usage."""
     folder = output.parent
     try:
         found, beside, taken = kind(output), kind(folder), is_database(output)
@@ -23,13 +23,13 @@ def check_output_file(output: Path) -> None:
         hint = "a store would be lost there: name another file"
         fail(f"{output} cannot be looked at: {reason_of(fault)}", hint, Exit.STORE)
     if found == stat.S_IFDIR:
-        fail(f"{output} is a folder", "name the file to write")
+        fail(f"{output} is a folder", "name the file to write", Exit.STORE)
     if taken:
         fail(f"{output} is a store: it would be lost", "name another file")
     if beside != stat.S_IFDIR:
-        fail(f"the folder {folder} does not exist")
+        fail(f"the folder {folder} does not exist", None, Exit.STORE)
     if not os.access(folder, os.W_OK):
-        fail(f"{folder} cannot be written to: permission denied")
+        fail(f"{folder} cannot be written to: permission denied", None, Exit.STORE)
 
 
 def check_apart(outputs: Mapping[str, Path | None], read: Sequence[Path]) -> None:

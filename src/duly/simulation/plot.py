@@ -5,8 +5,7 @@ Needs matplotlib, which the extra `duly[plot]` installs.
 
 from collections import defaultdict
 from datetime import tzinfo
-from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, BinaryIO, Final, NamedTuple
 
 from duly.core.moments import MICROSECONDS, Instant, as_datetime
 from duly.simulation.result import Simulation
@@ -16,11 +15,8 @@ _COLOURS: Final = {"success": "#2a9d5c", "failure": "#d1495b", "interrupted": "#
 _NAMED_TASKS_MAX: Final = 60
 
 
-def draw(simulation: Simulation, zone: tzinfo, file: Path) -> None:
-    """Draw the timeline of starts above, the load per minute below; the ending of the file chooses the format.
-
-    Raises an OSError if the file cannot be written.
-    """
+def draw(simulation: Simulation, zone: tzinfo, file: BinaryIO, ending: str) -> None:
+    """Draw the timeline of starts above, the load per minute below; the ending, such as `.svg`, chooses the format."""
     from matplotlib import dates
     from matplotlib.figure import Figure
 
@@ -38,7 +34,7 @@ def draw(simulation: Simulation, zone: tzinfo, file: Path) -> None:
     load.xaxis.set_major_formatter(untyped.ConciseDateFormatter(locator, tz=zone))
     load.set_xlim(as_datetime(simulation.from_, zone), as_datetime(simulation.to, zone))
     load.set_xlabel(simulation.zone)
-    figure.savefig(file)
+    figure.savefig(file, format=ending.removeprefix("."))
 
 
 def _draw_timeline(axes: Any, simulation: Simulation, zone: tzinfo) -> None:

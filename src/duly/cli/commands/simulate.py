@@ -4,8 +4,8 @@ import fnmatch
 import gc
 import itertools
 import logging
+import os
 import shlex
-import stat
 from collections.abc import Callable, Sequence
 from datetime import tzinfo
 from pathlib import Path
@@ -18,7 +18,7 @@ from duly.cli import signals
 from duly.cli.completion import complete_target, complete_zone
 from duly.cli.html_file import check_html, html_option, say_written, write_html
 from duly.cli.output import Exit, fail, json_option, print_json, reason_of, say, show
-from duly.cli.output_file import check_apart
+from duly.cli.output_file import check_apart, check_output_file, replacing
 from duly.cli.progress import progress
 from duly.cli.tables import table
 from duly.cli.target import TARGET_HELP, files_named, load_now
@@ -31,7 +31,6 @@ from duly.simulation.plot import FORMATS, draw
 from duly.simulation.result import SimulatedStart, Simulation, TaskSummary
 from duly.simulation.scenario import Downtime, Scenario
 from duly.simulation.simulate import run_scenario
-from duly.stores.sqlite.file import kind
 from duly.text import meant, plain
 
 _SHOWN_STARTS: Final = 40
@@ -79,7 +78,7 @@ _STYLES: Final = {"failure": "red", "interrupted": "magenta", "running": "dim"}
 )
 @click.option(
     "--plot",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=click.Path(readable=False, path_type=Path),
     metavar="FILE",
     help="Draw a picture, FILE.svg or FILE.png.",
 )
@@ -164,13 +163,7 @@ def check_plot(file: Path) -> None:
     """Fail before an hour of simulation if the picture could not be drawn, or not be written."""
     if file.suffix.lower() not in FORMATS:
         fail(f"--plot: {file} ends neither in .svg nor in .png", "the ending chooses the format")
-    folder = file.absolute().parent
-    try:
-        found = kind(folder)
-    except OSError as fault:
-        fail(f"--plot: the folder {folder} cannot be looked at: {reason_of(fault)}")
-    if found != stat.S_IFDIR:
-        fail(f"--plot: the folder {folder} does not exist")
+    check_output_file(Path(os.path.realpath(file)))
     try:
         import matplotlib  # noqa: F401
     except ModuleNotFoundError:
@@ -179,9 +172,10 @@ def check_plot(file: Path) -> None:
 
 def _draw(simulation: Simulation, zone: tzinfo, file: Path) -> None:
     try:
-        draw(simulation, zone, file)
+        with replacing(Path(os.path.realpath(file))) as output:
+            draw(simulation, zone, output, file.suffix.lower())
     except OSError as fault:
-        fail(f"--plot: {file} cannot be written: {reason_of(fault)}")
+        fail(f"--plot: {file} cannot be written: {reason_of(fault)}", None, Exit.STORE)
 
 
 # --- the options -----------------------------------------------------------------------------------------------------

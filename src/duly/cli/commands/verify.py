@@ -47,8 +47,8 @@ _STYLES: Final = {
     Value.VIOLATED: "bold red", Value.SATISFIED: "green", Value.HOLDING: "green", Value.PENDING: "yellow",
 }  # fmt: skip
 _EPILOG: Final = (
-    "Exit code 0 if nothing is violated, 1 if a property is, 4 if a source is missing or unreadable, 7 if there is "
-    "no whole trace to judge."
+    "Exit code 0 if nothing is violated, 1 if a property is, 4 if a source is missing or unreadable or the page cannot "
+    "be written, 7 if there is no whole trace to judge."
 )
 
 
