@@ -405,6 +405,25 @@ def test_the_callbacks_of_imported_jobs_are_the_functions_with_their_arguments(j
     del sys.modules["apsjobs"]
 
 
+@pytest.mark.parametrize(
+    ("arguments", "origin"),
+    [
+        (("crontab", "empty"), "the user crontab empty"),
+        (("crontab", "/dev/null"), "the user crontab /dev/null"),
+        (("celery", "empty.py:schedule"), "the beat schedule of empty.py:schedule"),
+    ],
+)
+def test_nothing_to_import_is_an_answer_and_no_error(tmp_path: Path, arguments: tuple[str, ...], origin: str) -> None:
+    """Exit code 1 without an error, and a document all the same: docs/reference/exit-codes.md."""
+    (tmp_path / "empty").write_text("# nothing\n")
+    (tmp_path / "empty.py").write_text("schedule = {}\n")
+    done = duly("import", *arguments, folder=tmp_path)
+    assert done == (1, "", f"import: nothing to import in {origin}\n")
+    told = duly("import", *arguments, "--json", folder=tmp_path)
+    assert (told.code, told.err) == (done.code, done.err)
+    assert (told.json["origin"], told.json["entries"]) == (origin, [])
+
+
 # --- wrong usage -----------------------------------------------------------------------------------------------------
 
 
@@ -412,7 +431,6 @@ def test_the_callbacks_of_imported_jobs_are_the_functions_with_their_arguments(j
     ("arguments", "code", "message"),
     [
         (["crontab", "missing"], 2, "missing cannot be read"),
-        (["crontab", "empty"], 1, "nothing to import"),
         (["celery", "empty.py:thing"], 3, "has no beat_schedule"),
         (["apscheduler", "empty.py:thing"], 3, "not an APScheduler scheduler"),
         (["celery", "nowhere.py"], 3, "no such file"),
@@ -420,7 +438,6 @@ def test_the_callbacks_of_imported_jobs_are_the_functions_with_their_arguments(j
 )
 def test_wrong_usage(tmp_path: Path, arguments: list[str], code: int, message: str) -> None:
     """One clear message, the documented exit code, no traceback."""
-    (tmp_path / "empty").write_text("# nothing\n")
     (tmp_path / "empty.py").write_text("thing = 1\n")
     done = duly("import", *arguments, folder=tmp_path)
     assert (done.code, done.out) == (code, "")

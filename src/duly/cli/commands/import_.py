@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
@@ -18,6 +18,8 @@ from duly.cli.output import Exit, fail, json_option, note, print_json
 from duly.cli.time_text import duration_argument, host_zone, now, zone_named
 from duly.core.moments import as_datetime
 from duly.insight.json_form import json_form
+
+_EPILOG: Final = "Exit code 0 if all was imported, 1 if anything was left out, or if there was nothing to import."
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -55,7 +57,7 @@ def _common(command: F) -> F:
     return delayed(json_option(command))
 
 
-@import_.command(epilog="Exit code 0 if all was imported, 1 if anything was left out.")
+@import_.command(epilog=_EPILOG)
 @click.argument("file", type=click.Path(path_type=Path, allow_dash=True))
 @click.option(
     "--system/--user",
@@ -87,7 +89,7 @@ def crontab(file: Path, system: bool | None, tz: str | None, retry_delay: timede
     return _print(found, tz, retry_delay, as_json=as_json)
 
 
-@import_.command(epilog="Exit code 0 if all was imported, 1 if anything was left out.")
+@import_.command(epilog=_EPILOG)
 @click.argument("target", shell_complete=complete_target)
 @_common
 def celery(target: str, tz: str | None, retry_delay: timedelta, as_json: bool) -> int:
@@ -104,7 +106,7 @@ def celery(target: str, tz: str | None, retry_delay: timedelta, as_json: bool) -
     return _print(read_celery(target), tz, retry_delay, as_json=as_json)
 
 
-@import_.command(epilog="Exit code 0 if all was imported, 1 if anything was left out.")
+@import_.command(epilog=_EPILOG)
 @click.argument("target", shell_complete=complete_target)
 @_common
 def apscheduler(target: str, tz: str | None, retry_delay: timedelta, as_json: bool) -> int:
@@ -132,12 +134,13 @@ def _is_user(name: str) -> bool:
 def _print(drafts: Drafts, tz: str | None, retry_delay: timedelta, *, as_json: bool) -> int:
     zone = host_zone() if tz is None else zone_named(tz)
     found = finish(drafts, zone, as_datetime(now(), zone))
-    if not found.entries:
-        fail(f"nothing to import in {found.origin}", None, Exit.NO)
     if as_json:
         print_json("import", json_form(found, zone))
-    else:
+    elif found.entries:
         click.echo(python_source(found, retry_delay), nl=False)
+    if not found.entries:
+        note(f"nothing to import in {found.origin}", "import")
+        return Exit.NO
     notes = sum(len(entry.notes) for entry in found.imported)
     note(
         f"{len(found.imported)} of {len(found.entries)} imported, with {notes} differences noted beside them", "import"
