@@ -92,7 +92,10 @@ COMMANDS: dict[str, list[str]] = {
         "next '30 2 * * *' -n 2 --from 2027-03-27 --tz Europe/Berlin",
         "next tasks.py -n 2 --from 2027-10-30 --tz Europe/Berlin --merged",
     ],
-    "check": ["check surprising.py '30 2 13 * 5' '*/15 * * * mon' '0 25 * * *' '0 0 L * *'", "check '@daily x'"],
+    "check": [
+        "check surprising.py tsks.py '30 2 13 * 5' '*/15 * * * mon' '0 25 * * *' '0 0 L * *'",
+        "check '@daily x' crontab.txt:tasks",
+    ],
     "explain": [
         "explain backup --at 2025-10-24T02:30 --store state.db",
         "explain backup --at 2025-10-26T02:35 --store state.db",

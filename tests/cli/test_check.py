@@ -53,7 +53,7 @@ def test_an_expression_that_the_shell_took_apart_is_recognised(tmp_path: Path) -
 
 
 def test_a_target_is_checked_without_a_store(tmp_path: Path) -> None:
-    """All that a scheduler would refuse is reported, with the exit code of a TARGET; what may surprise is noted."""
+    """What a scheduler would refuse is reported, with the exit code of a TARGET; what may surprise is noted."""
     write_target(
         tmp_path,
         '[("a", "0 1 * * *", quick, timedelta(1)), ("b", "0 1 * * *", quick, timedelta(1)), '
@@ -75,6 +75,31 @@ def test_a_target_is_checked_without_a_store(tmp_path: Path) -> None:
     assert (missing.code, missing.out) == (3, "")
     assert "did you mean tasks.py?" in missing.err
     assert [each.name for each in tmp_path.iterdir()] == ["tasks.py"]
+
+
+def test_a_target_that_is_refused_does_not_keep_the_others_from_being_checked(tmp_path: Path) -> None:
+    """The first refusal of each TARGET, and the answers about all other arguments, in text and in JSON."""
+    two = '[("a", "*/5 * * * *", quick, timedelta(1)), ("b", "0 25 * * *", quick, timedelta(1))]'
+    write_target(tmp_path, two, "two.py")
+    write_target(tmp_path, "[]", "good.py")
+    arguments = ("check", "two.py", "missing.py", "good.py", "*/15 * * * *", "0 3 * * *")
+    done = duly(*arguments, folder=tmp_path)
+    assert done.code == 3
+    first, second = (line for line in done.err.splitlines() if line.startswith("error: "))
+    assert first.startswith("error: two.py: registration 0 (a): ")
+    assert second == "error: no such file: missing.py"
+    marks = [line for line in done.out.splitlines() if line[:1] in "✓✗"]
+    assert marks == ["✓ good.py", "✗ */15 * * * *", "✓ 0 3 * * *"]
+    told = duly(*arguments, "--json", folder=tmp_path)
+    assert (told.code, told.err) == (done.code, done.err)
+    document = told.json
+    assert document["valid"] is False
+    assert [each["valid"] for each in document["expressions"]] == [False, True]
+    assert [each["target"] for each in document["targets"]] == ["good.py"]
+    assert [f"error: {each['error']}" for each in document["refused"]] == [first, second]
+    assert [each["target"] for each in document["refused"]] == ["two.py", "missing.py"]
+    alone = duly("check", "two.py", "--json", folder=tmp_path)
+    assert (alone.code, alone.json["valid"]) == (3, False)
 
 
 def test_colour_only_on_a_terminal_and_never_with_no_color(tmp_path: Path) -> None:

@@ -143,7 +143,8 @@ class _Tools:
         """Are these POSIX cron expressions? What do they mean, or what should be written instead?"""
         checks = [examine(each) for each in expressions]
         forms = [json_form(each, UTC) for each in checks]
-        return _headed("check", {"valid": all(each.valid for each in checks), "expressions": forms, "targets": []})
+        valid = all(each.valid for each in checks)
+        return _headed("check", {"valid": valid, "expressions": forms, "targets": [], "refused": []})
 
 
 class _Planning:

@@ -1,5 +1,6 @@
 """`duly check`: whether texts are POSIX cron, what they say, and what to write instead."""
 
+from collections.abc import Sequence
 from datetime import UTC
 from typing import Final
 
@@ -8,7 +9,7 @@ from rich.text import Text
 
 from duly.cli.caret import pointed_at
 from duly.cli.completion import complete_target
-from duly.cli.output import Exit, json_option, print_json, say
+from duly.cli.output import Exit, Failure, json_option, print_json, say, show_failure
 from duly.cli.quoting import refuse_unquoted
 from duly.cli.target import TARGET_HELP, load_now, looks_like_target
 from duly.insight.cron_check import CronCheck, TargetCheck, examine, examine_tasks
@@ -28,8 +29,9 @@ def check(arguments: tuple[str, ...], as_json: bool) -> int:
     """Check cron expressions in words, or all tasks of a TARGET.
 
     An expression is one argument: quote it. For texts in other dialects of cron (steps, names, macros, Quartz), the
-    POSIX equivalent is shown, or the reason why there is none. A TARGET is imported, and everything that a scheduler
-    would refuse is reported; no store is needed.
+    POSIX equivalent is shown, or the reason why there is none. A TARGET is imported, and the first thing in it that a
+    scheduler would refuse is reported; no store is needed. A TARGET that is refused does not keep the others from being
+    checked.
 
     \b
     Example:
@@ -38,24 +40,44 @@ def check(arguments: tuple[str, ...], as_json: bool) -> int:
     """
     if not all(map(looks_like_target, arguments)):
         refuse_unquoted("check", arguments)
-    targets = [_check_target(each) for each in arguments if looks_like_target(each)]
+    targets, refused = _check_targets([each for each in arguments if looks_like_target(each)])
     checks = [examine(each) for each in arguments if not looks_like_target(each)]
     valid = all(each.valid for each in checks)
+    for failure in refused.values():
+        show_failure(failure)
     if as_json:
-        forms = [json_form(each, UTC) for each in checks]
-        print_json(
-            "check", {"valid": valid, "expressions": forms, "targets": [json_form(each, UTC) for each in targets]}
-        )
+        document = {
+            "valid": valid and not refused,
+            "expressions": [json_form(each, UTC) for each in checks],
+            "targets": [json_form(each, UTC) for each in targets],
+            "refused": [
+                {"target": target, "error": failure.message, "hint": failure.hint}
+                for target, failure in refused.items()
+            ],
+        }
+        print_json("check", document)
     else:
         for target in targets:
             _show_target(target)
         for each in checks:
             _show(each)
-    return Exit.OK if valid else Exit.NO
+    return Exit.TARGET if refused else Exit.OK if valid else Exit.NO
 
 
-def _check_target(text: str) -> TargetCheck:
-    return examine_tasks(text, [(each.name, each.expression) for each in load_now(text).registrations])
+def _check_targets(texts: Sequence[str]) -> tuple[list[TargetCheck], dict[str, Failure]]:
+    """What there is to say about each target, and the failures of those that a scheduler would refuse."""
+    targets: list[TargetCheck] = []
+    refused: dict[str, Failure] = {}
+    for text in texts:
+        try:
+            loaded = load_now(text)
+        except Failure as failure:
+            if failure.code is not Exit.TARGET:
+                raise
+            refused[text] = failure
+        else:
+            targets.append(examine_tasks(text, [(each.name, each.expression) for each in loaded.registrations]))
+    return targets, refused
 
 
 def _show_target(checked: TargetCheck) -> None:
