@@ -77,6 +77,14 @@ def test_a_target_is_checked_without_a_store(tmp_path: Path) -> None:
     assert [each.name for each in tmp_path.iterdir()] == ["tasks.py"]
 
 
+def test_a_url_that_is_no_target_is_refused_without_its_password(tmp_path: Path) -> None:
+    """On standard error and in the document."""
+    refused = duly("check", "postgresql://u:sekret@h/x", "--json", folder=tmp_path)
+    assert refused.code == Exit.TARGET
+    assert "sekret" not in refused.out + refused.err
+    assert [each["target"] for each in refused.json["refused"]] == ["postgresql://u:…@h/x"]
+
+
 def test_a_target_that_is_refused_does_not_keep_the_others_from_being_checked(tmp_path: Path) -> None:
     """The first refusal of each TARGET, and the answers about all other arguments, in text and in JSON."""
     two = '[("a", "*/5 * * * *", quick, timedelta(1)), ("b", "0 25 * * *", quick, timedelta(1))]'

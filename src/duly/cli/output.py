@@ -185,8 +185,12 @@ def show_failure(failure: Failure) -> None:
 
 
 def _shown(text: str) -> str:
-    """A text for standard error. A URL that was given where none belongs may be quoted in it, without its password."""
-    return plain(_SECRETS.sub(lambda found: f"{found[1]}:…@" if found[1] else f"{found[2]}…", text), lines=True)
+    return plain(masked(text), lines=True)
+
+
+def masked(text: str) -> str:
+    """A text about what was given. A URL where none belongs may be quoted in it, without its password."""
+    return _SECRETS.sub(lambda found: f"{found[1]}:…@" if found[1] else f"{found[2]}…", text)
 
 
 def first_line(text: str, longest: int = 120) -> str:

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from duly.cli.caret import pointed_at
 from duly.cli.completion import complete_target
-from duly.cli.output import Exit, Failure, json_option, print_json, say, show_failure
+from duly.cli.output import Exit, Failure, json_option, masked, print_json, say, show_failure
 from duly.cli.quoting import refuse_unquoted
 from duly.cli.target import TARGET_HELP, load_now, looks_like_target
 from duly.insight.cron_check import CronCheck, TargetCheck, examine, examine_tasks
@@ -51,7 +51,7 @@ def check(arguments: tuple[str, ...], as_json: bool) -> int:
             "expressions": [json_form(each, UTC) for each in checks],
             "targets": [json_form(each, UTC) for each in targets],
             "refused": [
-                {"target": target, "error": failure.message, "hint": failure.hint}
+                {"target": masked(target), "error": masked(failure.message), "hint": failure.hint}
                 for target, failure in refused.items()
             ],
         }
