@@ -53,7 +53,7 @@ def test_an_expression_that_the_shell_took_apart_is_recognised(tmp_path: Path) -
 
 
 def test_a_target_is_checked_without_a_store(tmp_path: Path) -> None:
-    """What a scheduler would refuse is reported, with the exit code of a TARGET; what may surprise is noted."""
+    """Refusals of a scheduler are reported, with the exit code of a TARGET; surprises are noted."""
     write_target(
         tmp_path,
         '[("a", "0 1 * * *", quick, timedelta(1)), ("b", "0 1 * * *", quick, timedelta(1)), '
@@ -80,7 +80,7 @@ def test_a_target_is_checked_without_a_store(tmp_path: Path) -> None:
 def test_a_url_that_is_no_target_is_refused_without_its_password(tmp_path: Path) -> None:
     """On standard error and in the document."""
     refused = duly("check", "postgresql://u:sekret@h/x", "--json", folder=tmp_path)
-    assert refused.code == Exit.TARGET
+    assert refused.code == 3
     assert "sekret" not in refused.out + refused.err
     assert [each["target"] for each in refused.json["refused"]] == ["postgresql://u:…@h/x"]
 

@@ -65,7 +65,7 @@ def check(arguments: tuple[str, ...], as_json: bool) -> int:
 
 
 def _check_targets(texts: Sequence[str]) -> tuple[list[TargetCheck], dict[str, Failure]]:
-    """What there is to say about each target, and the failures of those that a scheduler would refuse."""
+    """Checks of all targets, and the failures of those that a scheduler would refuse."""
     targets: list[TargetCheck] = []
     refused: dict[str, Failure] = {}
     for text in texts:
