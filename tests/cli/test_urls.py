@@ -123,6 +123,23 @@ def test_history_and_explain_name_the_host(stage: SharedStage, tmp_path: Path) -
     assert "host 2 (web-2) was buried: its last beat was at " in explained.out
 
 
+def test_explain_says_when_the_steps_of_a_run_were_held(stage: SharedStage, tmp_path: Path) -> None:
+    """SPEC 9.6: its host did not reach the database for two minutes more than its lease."""
+    stage.first.beat(held=2 * MINUTE)
+    at = stage.moment(4)  # host 1 repeats the run that the burial cut short, and goes on
+    text, document = answers(
+        [
+            ["explain", "backup", "--at", at, *stage.options],
+            ["explain", "backup", "--at", at, *stage.options, "--json"],
+        ],
+        tmp_path,
+    )
+    assert "host 1 (web-1) did not reach the store in time: from " in text.out
+    assert "it took no step of its coroutines" in text.out
+    (held,) = [each for each in json.loads(document.out)["reasons"] if each["code"] == "stepsHeld"]
+    assert (held["facts"]["host"], held["facts"]["times"], held["facts"]["heldMs"]) == (1, 1, 120_000)
+
+
 def test_plan_says_which_hosts_become_outdated(stage: SharedStage, tmp_path: Path) -> None:
     """SPEC 9.14."""
     (tmp_path / "tasks.py").write_text(TARGET)
