@@ -22,7 +22,7 @@ from benchmarks.child import SCRATCH
 from benchmarks.children import Outcomes, interpreter_for, run_all
 from benchmarks.figures import Figures
 from benchmarks.judging import FEWEST_ROUNDS, Verdict
-from benchmarks.plan import FULL, OTHER_PYTHONS, QUICK, TINY, Measurement, Size, groups, measurements
+from benchmarks.plan import FULL, OTHER_PYTHONS, QUICK, SIZES, TINY, Measurement, Size, groups, measurements
 from benchmarks.source import source
 from benchmarks.targets import verdicts
 
@@ -41,8 +41,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
 
 
+def _judge_again(folder: Path) -> None:
+    """Write the verdicts on the samples of a run as the targets and reasons are now."""
+    about, outcomes = report.read(folder / "results.json")
+    size, figures = SIZES[about["size"]], Figures(outcomes)
+    sections = _keys_by_section(measurements(size))
+    report.write(folder, about, verdicts(figures, size), figures, outcomes, plots.drawn(folder), sections)
+
+
 def _run(options: argparse.Namespace, console: Console) -> int:
     if options.publish:
+        _judge_again(options.results)  # a reason may have been written after the run
         for page in report.publish(options.results):
             console.print(f"{page} quotes the last run")
         return 0

@@ -1,5 +1,7 @@
 """The pages of the dashboard that are measured, by what they show."""
 
+MINUTELY = "a task of every minute, with 14 days of runs"
+
 PAGES = {
     "overview": "/",
     "tasks": "/tasks",
@@ -10,7 +12,7 @@ PAGES = {
     "tasks that are owed": "/tasks?state=owed",
     "tasks by their next minute": "/tasks?sort=next",
     "a task": "/task?name=task-7",
-    "a task of every minute, with 14 days of runs": "/task?name=minutely",
+    MINUTELY: "/task?name=minutely",
     "a task that is not there": "/task?name=nobody",
     "runs": "/runs",
     "runs that failed": "/runs?outcome=failure",

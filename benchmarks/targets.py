@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from benchmarks.figures import Figure, Figures, number
 from benchmarks.import_cost import RATIO_MAX
 from benchmarks.judging import Judge, Verdict
-from benchmarks.pages import PAGES, UNCOUNTED
+from benchmarks.pages import MINUTELY, PAGES, UNCOUNTED
 from benchmarks.plan import OTHER_PYTHONS, THIS_PYTHON, THREADS, Size, compared_with, measurements
 
 
@@ -406,6 +406,16 @@ PAGE_MS = {100_000: 100, 1_000_000: 300}
 PAGE_MS_LATER = 300
 
 
+WHY_MINUTELY = (
+    "such a task has 20,160 runs in the fourteen days; on a file, a third of its page's time goes into finding them, "
+    "and a fifth into joining them to the few hundred marks that can be seen"
+)
+WHY_FIRST_PAGE = (
+    "most of it is importing the dashboard, and the thread that counts a million tasks has begun in the same process; "
+    "the page of `duly web` itself, in the next row, does not wait for it"
+)
+
+
 def _dashboard(judge: _Judge) -> Iterator[Verdict]:
     figures = judge.figures
     for tasks in judge.size.shown:
@@ -414,8 +424,10 @@ def _dashboard(judge: _Judge) -> Iterator[Verdict]:
         for what in PAGES:
             bound = PAGE_MS.get(tasks, PAGE_MS_LATER)
             took = figures.of(key, f"{what}: p95_ms")
-            yield judge.at_most(section, f"{what}, p95", bound, "ms", took, key)
-        yield judge.at_most(section, "first page of a new process", 500, "ms", figures.of(key, "cold_ms"), key)
+            why = WHY_MINUTELY if what == MINUTELY else ""
+            yield judge.at_most(section, f"{what}, p95", bound, "ms", took, key, why=why)
+        cold = figures.of(key, "cold_ms")
+        yield judge.at_most(section, "first page of a new process", 500, "ms", cold, key, why=WHY_FIRST_PAGE)
         command = figures.of(key, "command_ms")
         yield judge.at_most(section, "first page of a new `duly web`", 500, "ms", command, key)
         yield judge.at_most(section, "sampler, of a core", 5, "%", figures.of(key, "sampler_percent"), key)
@@ -430,8 +442,9 @@ def _dashboard(judge: _Judge) -> Iterator[Verdict]:
     key = "web shared"
     section = f"the dashboard of {judge.size.shown[0]:,} tasks on PostgreSQL, processor time with that of the server"
     for what in PAGES:
-        took = figures.of(key, f"{what}: p95_ms")
-        yield judge.at_most(section, f"{what}, p95", PAGE_MS.get(judge.size.shown[0], PAGE_MS_LATER), "ms", took, key)
+        took, bound = figures.of(key, f"{what}: p95_ms"), PAGE_MS.get(judge.size.shown[0], PAGE_MS_LATER)
+        why = WHY_MINUTELY if what == MINUTELY else ""
+        yield judge.at_most(section, f"{what}, p95", bound, "ms", took, key, why=why)
     key = "web beside"
     section = f"{judge.size.beside:,} tasks due in each minute, beside ten clients that ask without pause"
     for name, words in BESIDE.items():

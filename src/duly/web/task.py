@@ -181,7 +181,7 @@ class _About:
             for outcome, started_at, ended_at in zip(recent.outcomes, recent.started_at, recent.ended_at, strict=True)
         ]
         runs = zip(reversed(recent.outcomes), reversed(recent.started_at), reversed(ends), strict=True)
-        first = self._first_span(days)
+        first = self._first_span(days, recent)
         spans = [*first, *days.merged(runs)]
         known_from = self._known_from(days, recent)
         if known_from > days.begin:
@@ -196,8 +196,10 @@ class _About:
         links = self._targets(days, unserved) if each_linked else self._hours(days, recent)
         return {"timeline": picture + days.targets(links), "each_linked": each_linked, "cut": cut}
 
-    def _first_span(self, days: Days) -> list[Span]:
+    def _first_span(self, days: Days, recent: RunMarks) -> list[Span]:
         """The run that was under way when the first day began, if there was one: the latest before it."""
+        if recent and recent.started_at[-1] - days.begin < _DOWN_MIN:
+            return []  # it ended before that: hardly to be seen, and for a task of every minute dear to find
         before = self._view.runs(RunSelection(self._name, until=days.begin), limit=1)
         ends = [(run.outcome, _end(run.outcome, run.started_at, run.ended_at, self._snapshot.at)) for run in before]
         return [Span(outcome, days.begin, end) for outcome, end in ends if end > days.begin]
