@@ -111,7 +111,7 @@ def test_a_host_is_silent_once_others_would_bury_it(store: PostgresStoreUnderTes
 def test_the_times_in_which_a_host_held_its_callbacks_can_be_asked_for(
     store: PostgresStoreUnderTest, reader: Reader
 ) -> None:
-    """SPEC 9.6: those that overlap with a time, such as that of a run."""
+    """SPEC 9.6: the holds that overlap with a time, such as that of a run."""
     first, second = joined(store, "a"), joined(store, "b")
     for minutes in (1, 2, 3):
         store.now = Instant(NOON + minutes * MINUTE)

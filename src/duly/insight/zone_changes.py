@@ -162,7 +162,7 @@ def leaps_at(changes: Iterable[ZoneChange], expression: CronExpression) -> Itera
     """The leaps of an expression at known changes of a zone, in their order.
 
     Asks only about the minutes that a change skips or repeats, so that every minute of a year costs no more than one.
-    The changes do not depend on the expression: whoever has many of these finds them once.
+    The changes do not depend on the expression, so they are found once for many expressions.
     """
     return (leap for change in changes if (leap := change.leap_of(expression)).minutes)
 

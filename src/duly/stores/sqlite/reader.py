@@ -288,7 +288,7 @@ def _check_place(path: Path, real: str) -> None:
 
 
 def in_memory() -> StoreUnusedError:
-    """The error of whoever wants to read a store in memory: no file, and no name by which another process finds it."""
+    """The error of reading a store in memory: it has no file by which another process could find it."""
     return StoreUnusedError(
         f"A store of the kind {IN_MEMORY} cannot be read",
         store=IN_MEMORY,
