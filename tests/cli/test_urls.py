@@ -99,6 +99,23 @@ def test_status_names_a_host_that_was_forgotten_in_a_rollout(stage: SharedStage,
     assert "unhealthy: host 1 (web-1) declares edition 1, and has been outdated for " in late.out
 
 
+def test_status_says_which_host_cannot_write(stage: SharedStage, tmp_path: Path) -> None:
+    """SPEC 9.20: a right was revoked; its beats arrive."""
+    stage.first.beat(fault="permission denied for table runs")
+    text, document = answers([["status", *stage.options], ["status", *stage.options, "--json"]], tmp_path)
+    reason = "host 1 (web-1) cannot write, and this does not pass by itself: permission denied for table runs"
+    assert f"unhealthy: {reason}" in text.out
+    assert (text.code, document.code) == (1, 1)
+    told = json.loads(document.out)
+    assert {"code": "host-cannot-write", "text": reason} in told["problems"]
+    assert [host["fault"] for host in told["cluster"]["hosts"] if host["key"] == 1] == [
+        "permission denied for table runs"
+    ]
+    stage.first.beat()
+    (after,) = answers([["status", *stage.options]], tmp_path)
+    assert "cannot write" not in after.out
+
+
 def test_history_and_explain_name_the_host(stage: SharedStage, tmp_path: Path) -> None:
     """Which ran it, which took it over, and that a burial cut it short."""
     at = stage.moment(2)

@@ -25,6 +25,10 @@ from tests.engine.test_events import ABOUT_HOSTS
 LEASE = timedelta(seconds=30)
 
 
+async def idle() -> None:
+    """A callback that does nothing."""
+
+
 async def test_every_event_about_hosts_occurs() -> None:
     async with SimulatedCluster("2024-05-01T12:00:10", "UTC", lease=LEASE) as cluster:
         witness = Witness(cluster)
@@ -84,6 +88,32 @@ async def test_beats_that_fail_are_one_fault_with_its_reason_until_one_is_answer
     assert "refuses the role a right" in faults[0].error
     assert ("permanent" in faults[0].fields) is permanent
     assert [(event.operation, event.attempts) for event in recovered] == [("beat", 9)]
+
+
+@pytest.mark.parametrize("request_", ["write", "news"])
+async def test_a_fault_that_does_not_pass_is_on_record_until_the_request_succeeds(request_: str) -> None:
+    """SPEC 9.20: `status` is to be unhealthy, and reads the store alone."""
+    async with SimulatedCluster("2024-05-01T12:00:10", "UTC", lease=LEASE) as cluster:
+        pod = await joined(cluster, [("a", "* * * * *", idle, timedelta(seconds=1))])
+        other = await joined(cluster, [("a", "* * * * *", idle, timedelta(seconds=1))])
+        permanent = True
+
+        def refuse(request: str, made: bool) -> None:
+            if request == request_:
+                raise StoreError("refuses the role a right", store="shared memory", permanent=permanent)
+
+        pod.host.on_request = refuse
+        await cluster.advance(minutes=3)
+        assert [host.fault for host in cluster.memory.hosts.values()] == ["refuses the role a right", None]
+        pod.host.on_request = None
+        await cluster.advance(minutes=2)
+        assert [host.fault for host in cluster.memory.hosts.values()] == [None, None]
+        permanent = False
+        pod.host.on_request = refuse
+        await cluster.advance(minutes=3)
+        assert [host.fault for host in cluster.memory.hosts.values()] == [None, None]
+        assert pod.told(StoreFault)
+        assert not other.told(StoreFault)
 
 
 async def test_a_suspended_lease_says_since_when_no_beat_was_answered() -> None:

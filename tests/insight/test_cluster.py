@@ -1,6 +1,7 @@
 """Hosts of a shared store: which live, which are outdated, and what a host that joins would do."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC
 from typing import Literal
 
@@ -90,6 +91,21 @@ def test_a_host_may_be_outdated_for_ten_minutes() -> None:
     assert codes(cluster(host(1), host(2, 2), edition=2, since=allowed + 1)) == ["host-outdated"]
     assert codes(cluster(host(1, since=allowed), host(2, 2), edition=2)) == []
     assert codes(cluster(host(1, beat=90), host(2, 2), edition=2)) == []  # silent: a burial is near
+
+
+def test_a_living_host_that_cannot_write_is_a_problem() -> None:
+    """SPEC 9.20: with its reason, whatever letters and length that has; a host that is gone is none."""
+    fault = "refuses the role a right\n" + "x" * 1_000
+    unable = replace(host(2), fault=fault)
+    (problem,) = problems_of(cluster_status(cluster(host(1), unable), {}, AT), AT)
+    assert problem.code == "host-cannot-write"
+    assert problem.text.startswith(
+        "host 2 (web-2) cannot write, and this does not pass by itself: refuses the role a right\\n"
+    )
+    assert len(problem.text) < 400
+    gone = replace(host(2, gone="buried"), fault=fault)
+    assert codes(cluster(host(1), gone)) == []
+    assert [each.fault for each in cluster_status(cluster(host(1), gone, unable), {}, AT).hosts] == [None, None, fault]
 
 
 def test_a_transaction_may_be_open_for_an_hour() -> None:

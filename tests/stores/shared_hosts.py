@@ -217,8 +217,8 @@ class TestHost:
 
     # --- living ------------------------------------------------------------------------------------------------------
 
-    def beat(self, held: int = 0) -> BeatAnswer:
-        return self.store.beat(self.me, self.seen, held)
+    def beat(self, held: int = 0, fault: str | None = None) -> BeatAnswer:
+        return self.store.beat(self.me, self.seen, held, fault)
 
     def bury(self, other: "TestHost", beat: int | None = None) -> int | None:
         seen = beat if beat is not None else self.row(other)["beat"]

@@ -69,7 +69,7 @@ def test_a_snapshot_has_the_hosts_with_their_beats_and_editions(store: PostgresS
     first, second, third = joined(store, "a"), joined(store, "b"), joined(store, "c")
     store.now = Instant(NOON + 5_000_000)
     fourth = joined(store, "d", NEWER, label="d", lease=2 * LEASE)
-    fourth.beat()
+    fourth.beat(fault="refuses the role a right")
     third.leave()
     fourth.bury(second)
     snapshot = reader.read(lambda view: view.snapshot())
@@ -83,6 +83,7 @@ def test_a_snapshot_has_the_hosts_with_their_beats_and_editions(store: PostgresS
     ]
     last = cluster.hosts[-1]
     assert (last.identifier, last.label, last.lease) == ("d" * 32, "d", 2 * LEASE)
+    assert [each.fault for each in cluster.hosts] == [None, None, None, "refuses the role a right"]
     assert (last.since, last.beat_at) == (NOON + 5_000_000, NOON + 5_000_000)
     assert (cluster.edition, cluster.in_force_since) == (2, NOON + 5_000_000)
     assert {number: each.since for number, each in cluster.editions.items()} == {1: NOON, 2: NOON + 5_000_000}

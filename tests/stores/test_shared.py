@@ -383,6 +383,16 @@ def test_a_beat_tells_the_clock_the_end_of_the_log_and_who_lives(store: SharedSt
     assert a.row(b)["renewed_at"] == store.now
 
 
+def test_a_beat_puts_on_record_what_keeps_its_host_from_writing(store: SharedStore) -> None:
+    """SPEC 9.20: until a beat says nothing of it."""
+    a, b = host(store, "a"), host(store, "b")
+    assert (a.row()["fault"], b.row()["fault"]) == (None, None)
+    a.beat(fault="refuses 'duly' a right")
+    assert (a.row()["fault"], b.row()["fault"]) == ("refuses 'duly' a right", None)
+    a.beat()
+    assert a.row()["fault"] is None
+
+
 def test_a_beat_puts_on_record_for_how_long_its_host_held_the_steps_of_callbacks(store: SharedStore) -> None:
     """SPEC 9.6: each time once, although the answer may be lost and the beat repeated."""
     a, b = host(store, "a"), host(store, "b")

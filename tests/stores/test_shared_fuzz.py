@@ -255,7 +255,8 @@ class Player:
         if self.chance.random() < 0.1:
             host.store.beat(host.me, Position(host.seen.seq + self.chance.randint(0, 2), "e" * 32))
         else:
-            host.beat(held=self.chance.choice([0, 0, MINUTE, HOUR]))
+            fault = self.chance.choice([None, None, "permission denied for 'runs' \\ "])
+            host.beat(self.chance.choice([0, 0, MINUTE, HOUR]), fault)
 
     def bury(self) -> None:
         host, other = self.host(), self.host()

@@ -77,8 +77,8 @@ class _Noting:
         self._notes.take(changes, answer, time.perf_counter() - begun)
         return answer
 
-    def beat(self, me: HostIdentity, seen: Position, held: int = 0) -> BeatAnswer:
-        return self._functions.beat(me, seen, held)
+    def beat(self, me: HostIdentity, seen: Position, held: int = 0, fault: str | None = None) -> BeatAnswer:
+        return self._functions.beat(me, seen, held, fault)
 
     def bury(self, me: HostIdentity, who: int, beat: int | None) -> int | None:
         return self._functions.bury(me, who, beat)

@@ -15,7 +15,7 @@ from duly.clock import Clock
 from duly.core.changes import Batch
 from duly.core.moments import MICROSECONDS
 from duly.core.news import Position
-from duly.core.request import changes_of, storable_notes
+from duly.core.request import changes_of, storable, storable_notes
 from duly.core.watch import Seen, Watch
 from duly.engine.host import Host
 from duly.engine.lease import BeatLease
@@ -144,6 +144,8 @@ class Membership:
         self._on_record = 0
         """Runs of this host that have started and not ended, by what the store has answered."""
         self._last_notes: list[TraceRow] = []
+        self._lasting: dict[str, str] = {}
+        """Faults that do not pass by themselves, by the request that met each last; beats tell observers of them."""
         self._asked_at = sent
         """When the connection for writes was used last, in steady seconds."""
         self._resting: asyncio.Future[None] | None = None
@@ -160,7 +162,7 @@ class Membership:
         """
         changes, seen, me = changes_of(batch, trace, self._on_record), self.position, self.me
         sent = self._connections.host.boottime()
-        answer = await self._ask(lambda: self._functions.write(me, number, seen, changes))
+        answer = await self._ask(lambda: self._functions.write(me, number, seen, changes), "write")
         self.latency = self._connections.host.boottime() - sent
         started = sum(len(block.generations) for block in changes.starts) - len(answer.refused)
         self._on_record = changes.running + started
@@ -174,7 +176,7 @@ class Membership:
     async def news(self) -> News:
         """The entries after this host's position."""
         seen = self.position
-        return await self._ask(lambda: self._functions.news(seen))
+        return await self._ask(lambda: self._functions.news(seen), "news")
 
     @property
     def behind(self) -> bool:
@@ -200,7 +202,7 @@ class Membership:
         try:
             while not self._ended:
                 try:
-                    await self._ask(lambda: self._functions.leave(me, notes))
+                    await self._ask(lambda: self._functions.leave(me, notes), "leave")
                     return
                 except (HostGoneError, StoreRewoundError):
                     raise
@@ -225,14 +227,20 @@ class Membership:
         self._ended = True
         self._ticker.stop()
 
-    async def _ask(self, call: Callable[[], T]) -> T:
+    async def _ask(self, call: Callable[[], T], request: str) -> T:
         self._asked_at = self._connections.host.boottime()
         self._resting = None
         try:
-            return await self._worker.run(call)
+            answer = await self._worker.run(call)
         except (HostGoneError, StoreRewoundError) as gone:
             self.lose(gone)
             raise
+        except StoreError as fault:
+            if fault.details.get("permanent"):
+                self._lasting[request] = storable(str(fault))
+            raise
+        self._lasting.pop(request, None)
+        return answer
 
     def _rest_after(self, quiet_since: float) -> None:
         """Release the connection for writes if it was not used since then; the next request makes another."""
@@ -283,7 +291,8 @@ class Membership:
             self._tell(lambda listener: listener.suspended(unanswered))
         try:
             held = int(self.lease.untrusted_for(sent) * MICROSECONDS)
-            answer = self._beats.beat(self.me, self.position, held)
+            fault = next(iter(list(self._lasting.values())), None)  # a copy: the event loop changes it meanwhile
+            answer = self._beats.beat(self.me, self.position, held, fault)
         except (HostGoneError, StoreRewoundError) as gone:
             self.lose(gone)
             return None

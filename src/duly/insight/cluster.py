@@ -19,6 +19,7 @@ GONE_SHOWN: Final = 3_600 * MICROSECONDS
 """Hosts that went within this time are listed."""
 
 _LABEL_LETTERS_MAX: Final = 60
+_FAULT_LETTERS_MAX: Final = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,9 @@ class HostStatus:
     lease_ms: int  #: how long it trusts a beat
     runs: int
     """Runs of it that are under way."""
+
+    fault: str | None
+    """The reason why it cannot write to the store until somebody acts; None: it is not known to have one."""
 
     @property
     def name(self) -> HostName:
@@ -101,6 +105,7 @@ def _host_status(host: StoredHost, cluster: ClusterRecord, runs: int, at: Instan
         max(0, at - host.beat_at) // 1000,
         host.lease // 1000,
         runs,
+        host.fault if host.gone is None else None,
     )
 
 
@@ -115,7 +120,7 @@ def host_text(host: HostName | HostStatus) -> str:
 
 
 def problems_of(status: ClusterStatus, at: Instant) -> Iterator[Problem]:
-    """Why the hosts of a store are not in order (SPEC 9.16)."""
+    """Why the hosts of a store are not in order (SPEC 9.16, 9.20)."""
     living = [each for each in status.hosts if each.state == "living"]
     if not any(each.edition == status.edition for each in living):
         yield Problem("no-living-host", _nobody(status, living, at))
@@ -123,6 +128,11 @@ def problems_of(status: ClusterStatus, at: Instant) -> Iterator[Problem]:
         if host.outdated_since is not None and at - host.outdated_since > OUTDATED_MAX:
             text = f"{host_text(host)} declares edition {host.edition}, and has been outdated for "
             yield Problem("host-outdated", text + between(host.outdated_since, at))
+        if host.fault is not None:
+            fault = plain(host.fault, longest=_FAULT_LETTERS_MAX)
+            yield Problem(
+                "host-cannot-write", f"{host_text(host)} cannot write, and this does not pass by itself: {fault}"
+            )
 
 
 def _nobody(status: ClusterStatus, living: Sequence[HostStatus], at: Instant) -> str:

@@ -244,6 +244,8 @@ class StoredHost:
     """Its last beat, by the clock of the store; of a host that has left, the moment at which it did."""
 
     gone: Literal["left", "buried"] | None
+    fault: str | None = None
+    """The reason why it cannot write until somebody acts (SPEC 9.20), as its last beat said."""
 
     @property
     def name(self) -> HostName:

@@ -241,10 +241,11 @@ class SharedFunctions(Protocol):
         """Record ends, and grant or refuse starts, by what the host had seen when it decided (SPEC 9.9, 9.10)."""
         ...
 
-    def beat(self, me: HostIdentity, seen: Position, held: int = 0) -> BeatAnswer:
+    def beat(self, me: HostIdentity, seen: Position, held: int = 0, fault: str | None = None) -> BeatAnswer:
         """Renew the lease (SPEC 9.4). Repeated, it is another beat.
 
-        `held` is for how many microseconds the host has not trusted its lease: they go on record, for people.
+        `held` is for how many microseconds the host has not trusted its lease, and `fault` what keeps it from writing
+        until somebody acts (SPEC 9.20): both go on record, for people.
         """
         ...
 

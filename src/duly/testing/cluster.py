@@ -99,9 +99,9 @@ class WiredFunctions:
         """Record ends, and grant or refuse starts."""
         return self.wire.carry("write", lambda: self._memory.write(me, number, seen, changes))
 
-    def beat(self, me: HostIdentity, seen: Position, held: int = 0) -> BeatAnswer:
+    def beat(self, me: HostIdentity, seen: Position, held: int = 0, fault: str | None = None) -> BeatAnswer:
         """Renew the lease."""
-        return self.wire.carry("beat", lambda: self._memory.beat(me, seen, held))
+        return self.wire.carry("beat", lambda: self._memory.beat(me, seen, held, fault))
 
     def bury(self, me: HostIdentity, who: int, beat: int | None) -> int | None:
         """Declare a host dead."""

@@ -98,6 +98,7 @@ class HostRow:
     seen: int
     max_concurrency: int | None
     threads: int | None
+    fault: str | None = None
     gone: str | None = None
 
 
@@ -245,13 +246,13 @@ class SharedMemory:
             self.prune(ENTRIES_KEPT, ENTRIES_KEPT_FOR, PRUNED_MAX, sweeps=seq % SWEPT_EVERY == 0)
         return _answer_to_write(entry)
 
-    def beat(self, me: HostIdentity, seen: Position, held: int = 0) -> BeatAnswer:
-        """Renew the lease (SPEC 9.4), and put on record for how long it was not trusted."""
+    def beat(self, me: HostIdentity, seen: Position, held: int = 0, fault: str | None = None) -> BeatAnswer:
+        """Renew the lease (SPEC 9.4); for how long it was not trusted, and what keeps it from writing, go on record."""
         self._check_host(me)
         self._check_position(seen)
         host, now = self.hosts[me.key], self._clock()
         host.beat += 1
-        host.renewed_at, host.seen = now, seen.seq
+        host.renewed_at, host.seen, host.fault = now, seen.seq, fault
         if held > 0:
             # A host that did not get the answer beats again, and tells of the same hold, which was longer.
             since = Instant(now - held)

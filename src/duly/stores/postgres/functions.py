@@ -142,9 +142,9 @@ class PostgresFunctions:
         corrected, nonce = corrected_of(answer["corrected"]), _hex(answer["nonce"])
         return WriteAnswer(answer["seq"], refused, fenced, corrected, nonce)
 
-    def beat(self, me: HostIdentity, seen: Position, held: int = 0) -> BeatAnswer:
-        """Renew the lease; `held` is for how many microseconds it was not trusted."""
-        answer = self._call("beat_1", *me, *seen, held)
+    def beat(self, me: HostIdentity, seen: Position, held: int = 0, fault: str | None = None) -> BeatAnswer:
+        """Renew the lease; `held`: microseconds without a trusted one; `fault`: why this host cannot write."""
+        answer = self._call("beat_1", *me, *seen, held, fault)
         living = tuple(LivingHost(*each) for each in answer["living"])
         return BeatAnswer(Instant(answer["clock"]), answer["seq"], living)
 

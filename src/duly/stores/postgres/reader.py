@@ -338,7 +338,7 @@ class PostgresView:
         hosts = self._rows.few(
             "key, replace(identifier::text, '-', ''), label, since, "
             f"{_INSTANT.format('lease')}, edition, {_INSTANT.format('renewed_at')}, "
-            "case gone when 'l' then 'left' when 'b' then 'buried' end",
+            "case gone when 'l' then 'left' when 'b' then 'buried' end, fault",
             f"from (select * from hosts where gone is null union all (select * from hosts where gone is not null "
             f"order by key desc limit {_HOSTS_KEPT})) h order by key",
         )

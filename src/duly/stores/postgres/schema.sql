@@ -43,6 +43,7 @@ create table hosts (
   seen bigint not null,
   max_concurrency bigint,
   threads bigint,
+  fault text,                            -- what keeps it from writing, and does not pass by itself; for people
   gone "char"                            -- null, 'l'eft, 'b'uried: one way
 ) with (fillfactor = 50);
 create index hosts_newest on hosts ((key + 0), beat);  -- an expression: no other index can take its place in host_1
@@ -552,7 +553,8 @@ end $$;
 
 -- Without the mutex, so that a host lives although a writer waits. `held` is for how many microseconds the host has not
 -- trusted its lease.
-create function beat_1(me_key int, me_identifier uuid, seen_ bigint, nonce_ uuid, held bigint default 0)
+create function beat_1(
+  me_key int, me_identifier uuid, seen_ bigint, nonce_ uuid, held bigint default 0, fault_ text default null)
 returns jsonb language plpgsql volatile set search_path = :"schema", pg_temp set lock_timeout = '5s' as $$
 declare now_ bigint;
 begin
@@ -560,7 +562,7 @@ begin
   perform check_host_1(me_key, me_identifier);
   perform check_position_1(seen_, nonce_);
   now_ := clock_1();
-  update hosts set beat = beat + 1, renewed_at = moment_1(now_), seen = seen_
+  update hosts set beat = beat + 1, renewed_at = moment_1(now_), seen = seen_, fault = fault_
     where key = me_key and identifier = me_identifier and gone is null;
   if not found then perform check_host_1(me_key, me_identifier); end if;
   if held > 0 then
