@@ -127,11 +127,27 @@ def test_of_a_long_traceback_the_end_is_kept() -> None:
     text = traceback_text(caught.value)
     assert text.endswith("\\0\\udc80 the end")
     assert len(text.encode()) <= TRACEBACK_BYTES_MAX
-    long = traceback_text(ValueError("\n".join(f"line {number} ä" for number in range(5_000))))
+    noted = ValueError("what it is about")
+    noted.add_note("\n".join(f"line {number} ä" for number in range(5_000)))
+    long = traceback_text(noted)
     assert TRACEBACK_BYTES_MAX - 100 < len(long.encode()) <= TRACEBACK_BYTES_MAX
     assert long.splitlines()[0] == "…"
     assert long.splitlines()[1].startswith("line ")
     assert long.endswith("line 4999 ä")
+
+
+@pytest.mark.parametrize("between", [" ", "\n"])
+def test_a_long_message_loses_its_middle_and_no_frame(between: str) -> None:
+    """One of a statement with thousands of values, say, in one line or in many."""
+    message = "begin ä " + between.join(f"value {number} ä" for number in range(5_000)) + " end ä"
+    for error in (ValueError(message), ExceptionGroup("two failed", [raised(ValueError(message)), OSError()])):
+        text = traceback_text(raised(error))
+        assert "in raised" in text
+        assert "ValueError: begin ä value 0 ä" in text
+        assert "…" in text
+        assert "value 2500 ä" not in text
+        assert "value 4999 ä end ä" in text
+        assert len(text.encode()) < 3_000
 
 
 def test_an_exception_that_cannot_be_put_into_words_has_its_class() -> None:
@@ -202,11 +218,16 @@ def test_what_was_being_handled_is_named_unless_it_was_hidden(hidden: bool) -> N
 def test_a_text_has_at_most_four_kibibytes_and_a_traceback_eight() -> None:
     """Failures are kept by the thousand; of a traceback that is too long the end is kept, in whole lines."""
     assert len(error_text(Exception("x" * 10_000))) == 4_096
-    lines = Exception("\n".join(["x" * 99] * 81) + "\n" + "y" * (8_192 - 81 * 100 - len("Exception: ")))
-    exact = traceback_text(lines)
+
+    def noted(end: str) -> Exception:
+        error = Exception("x" * (99 - len("Exception: ")))
+        error.add_note("\n".join(["x" * 99] * 80) + "\n" + end)
+        return error
+
+    exact = traceback_text(noted("y" * (8_192 - 81 * 100)))
     assert len(exact) == 8_192
     assert exact.startswith("Exception: xxx")
-    cut = traceback_text(Exception(f"{lines}y"))
+    cut = traceback_text(noted("y" * (8_192 - 81 * 100 + 1)))
     assert cut.startswith("…\n" + "x" * 99 + "\n")
     assert cut.endswith("yy")
     assert 8_000 < len(cut.encode()) <= 8_192

@@ -15,6 +15,9 @@ TRACEBACK_BYTES_MAX: Final = 8192
 TRACEBACK_FRAMES_MAX: Final = 50
 """Frames kept per exception: about what fits into the bytes, however deep a recursion went."""
 
+_PIECE_BYTES_MAX: Final = 2048
+"""Bytes that are kept of one message, or one frame, in a traceback that is too long."""
+
 FRAMES_READ_MAX: Final = 200
 """Frames of a traceback that are looked at: of a deep recursion the last ones."""
 
@@ -52,17 +55,29 @@ def _what_it_says(error: BaseException) -> str:
 
 
 def traceback_text(error: BaseException) -> str:
-    """The end of the formatted exception, with its causes and members and without duly's own frames; at most 8 KiB."""
+    """The end of the formatted exception, with its causes and members and without duly's own frames; at most 8 KiB.
+
+    Of one that is longer, each message loses its middle first: with a long one the frames would be cut off.
+    """
     try:
-        formatted = "".join(own_frames_left_out(error, TRACEBACK_FRAMES_MAX).format())
+        pieces = [*map(_storable, own_frames_left_out(error, TRACEBACK_FRAMES_MAX).format())]
     except Exception:
         return error_text(error)
-    encoded = _storable(formatted.rstrip("\n"))
+    encoded = b"".join(pieces).rstrip(b"\n")
+    if len(encoded) > TRACEBACK_BYTES_MAX:
+        encoded = b"".join(map(_middle_left_out, pieces)).rstrip(b"\n")
     if len(encoded) <= TRACEBACK_BYTES_MAX:
         return encoded.decode()
     mark = "…\n"
     _, _, whole_lines = encoded[len(mark.encode()) - TRACEBACK_BYTES_MAX :].partition(b"\n")
     return mark + whole_lines.decode("utf-8", "ignore")
+
+
+def _middle_left_out(piece: bytes) -> bytes:
+    if len(piece) <= _PIECE_BYTES_MAX:
+        return piece
+    begin, end = piece[: _PIECE_BYTES_MAX // 2], piece[-_PIECE_BYTES_MAX // 2 :]
+    return "…".join(part.decode("utf-8", "ignore") for part in (begin, end)).encode()
 
 
 def own_frames_left_out(error: BaseException, frames_max: int) -> traceback.TracebackException:
