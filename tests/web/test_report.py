@@ -63,6 +63,22 @@ async def test_a_plan_is_a_page_with_all_that_changes(tmp_path: Path) -> None:
     assert written(file)  # with any exit code, and with --json
 
 
+async def test_a_plan_shows_two_long_expressions_in_full_where_they_would_look_alike(tmp_path: Path) -> None:
+    """As the text of `duly plan` does; shortened each by itself, a change looked like none."""
+    every_five, without_thirty = ",".join(map(str, range(0, 60, 5))), "0,5,10,15,20,25,35,40,45,50,55"
+
+    async def work() -> None: ...
+
+    async with SimulatedHost("2026-10-26T12:00:30", "UTC", store=tmp_path / "state.db") as host:
+        scheduler = host.scheduler()
+        await scheduler.initialize([("changed", f"{every_five} * * * *", work, timedelta(minutes=1))])
+        await scheduler.stop()
+    target = write_target(tmp_path, f'[("changed", "{without_thirty} * * * *", quick, timedelta(minutes=1))]')
+    duly("plan", target, "--store", "state.db", "--html", "plan.html", folder=tmp_path)
+    rows = rows_of(written(tmp_path / "plan.html"))
+    assert any(f"changed {every_five} * * * * → {without_thirty} * * * *" in row for row in rows)
+
+
 async def test_a_verdict_is_a_page_with_its_witness(tmp_path: Path, traced_stage: Stage) -> None:
     file = tmp_path / "verdict.html"
     assert duly("verify", traced_stage.path, "--html", file, folder=tmp_path).code == 0

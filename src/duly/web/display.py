@@ -20,7 +20,7 @@ from markupsafe import Markup, escape
 
 from duly.core.moments import MICROSECONDS, Instant, as_datetime, instant_of
 from duly.insight.cluster import HostStatus
-from duly.insight.cron_words import shortened
+from duly.insight.cron_words import shortened, shortened_pair
 from duly.insight.words import between, stretch, visible
 from duly.stores.port import HostName, View
 from duly.text import plain
@@ -252,7 +252,7 @@ def _environment() -> Environment:
         cron=shortened,
         line=first_line,
     )
-    environment.globals.update(assets=ASSET_PATHS, navigation=NAVIGATION, second=MICROSECONDS)
+    environment.globals.update(assets=ASSET_PATHS, navigation=NAVIGATION, second=MICROSECONDS, cron_pair=shortened_pair)
     return environment
 
 
