@@ -61,9 +61,9 @@ def status(store: StorePlace, watch: bool, interval: timedelta, limit: int, as_j
     """Show the tasks of a store, and whether it is healthy.
 
     Unhealthy (exit code 1) means that a scheduler has crashed and left runs unfinished, that tasks are overdue by more
-    than a minute, or that the last poll is too old; on PostgreSQL, that no living host declares the tasks in force, or
-    that a host has been outdated for more than ten minutes. Works even while schedulers run on the store, and does not
-    change it.
+    than a minute, or that the last poll is too old; on PostgreSQL, that no living host declares the tasks in force,
+    that a host has been outdated for more than ten minutes, or that a host cannot write and this does not pass by
+    itself. Works even while schedulers run on the store, and does not change it.
 
     \b
     Example:
