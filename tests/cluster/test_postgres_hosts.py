@@ -6,11 +6,12 @@ import sys
 from datetime import timedelta
 from functools import partial
 from itertools import count
+from urllib.parse import quote
 
 import pytest
 
 import duly
-from duly.errors import ForeignSetError, StoreError, StoreSchemaError
+from duly.errors import ForeignSetError, StopSchedulerError, StoreError, StoreSchemaError
 from duly.events import Event, PropertyViolated, StoreFault, StoreRecovered
 from duly.formal import Value
 from duly.formal.properties import BY_ID, PropertyKind
@@ -135,6 +136,24 @@ async def test_blocking_callbacks_run_in_threads_and_can_ask_whether_they_may_go
     await scheduler.initialize([("report", "* * * * *", work, timedelta(seconds=1))])
     await asked.wait()
     await scheduler.stop()
+
+
+async def test_a_stop_that_raises_leaves_no_connection_behind(server: PostgresServer, schema: str) -> None:
+    """SPEC 9.19: its host was buried meanwhile."""
+
+    async def work() -> None:
+        pass
+
+    url = f"{server.url()}&application_name={quote(schema)}"
+    scheduler = duly.Scheduler(PostgresStore(url, schema=schema, lease=timedelta(seconds=30)), monitor=True)
+    await scheduler.initialize([("report", "0 0 1 1 *", work, timedelta(seconds=1))])
+    opened = f"select pid from pg_stat_activity where application_name = '{schema}'"
+    assert server.execute(opened)
+    rows(server, schema, "update hosts set gone = 'b' returning key")
+    with pytest.raises(StopSchedulerError):
+        await scheduler.stop()
+    while server.execute(opened):  # noqa: ASYNC110 -- its threads close them, and PostgreSQL tells nobody
+        await asyncio.sleep(0.01)
 
 
 async def test_a_role_that_may_not_create_tables_is_told_the_command(server: PostgresServer, schema: str) -> None:

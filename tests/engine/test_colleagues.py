@@ -3,13 +3,14 @@
 import asyncio
 from collections.abc import AsyncIterator
 from datetime import timedelta
+from itertools import pairwise
 
 import pytest
 
 from duly.core.moments import Instant
 from duly.core.task import Running
 from duly.engine.colleagues import UNEXPLAINED_MAX
-from duly.errors import ScheduleTaskError
+from duly.errors import ScheduleTaskError, StoreError
 from duly.events import (
     DeclarationSuperseded,
     HostClockSkewed,
@@ -438,6 +439,50 @@ async def test_a_burial_is_told_with_the_name_of_the_host_and_its_entry_is_read(
     assert [(event.host, event.label) for event in pod.told(HostLost)] == [(2, "host 2")]
     assert pod.membership.end_of_log == 1_000
     assert pod.engine.gate.wake.is_set()
+
+
+async def test_a_burial_whose_answer_is_lost_is_told_once(cluster: SimulatedCluster) -> None:
+    """SPEC 9.5: this host asked for it, and reads in the log that it took effect."""
+    pod = await joined(cluster, yearly("a"))
+    other = await joined(cluster, yearly("a"))
+    await cluster.advance(seconds=10)
+    buried = []
+
+    def lose_the_answer(request: str, made: bool) -> None:
+        if request == "bury" and made:
+            buried.append(cluster.now)
+            pod.host.lose_answers = 1
+
+    pod.host.on_request = lose_the_answer
+    await other.host.crash()
+    await cluster.advance(minutes=2)
+    assert len(buried) == 1
+    assert [(event.host, event.label) for event in pod.told(HostLost)] == [(2, "host 2")]
+
+
+async def test_burials_that_fail_do_not_keep_a_host_from_beating(cluster: SimulatedCluster) -> None:
+    """SPEC 9.4: each may wait for a sixth of a lease, so one that fails is the last before the next beat."""
+    pod = await joined(cluster, yearly("a"))
+    others = [await joined(cluster, yearly("a")) for _ in range(3)]
+    await cluster.advance(seconds=10)
+    requests = []
+
+    def refuse_burials(request: str, made: bool) -> None:
+        if not made:
+            requests.append(request)
+            if request == "bury":
+                raise StoreError("no answer", store="shared memory")
+
+    pod.host.on_request = refuse_burials
+    for other in others:
+        await other.host.crash()
+    await cluster.advance(seconds=70)
+    assert requests.count("bury") > 1
+    beats_and_burials = [request for request in requests if request in {"beat", "bury"}]
+    assert ("bury", "bury") not in pairwise(beats_and_burials)
+    pod.host.on_request = None
+    await cluster.advance(seconds=20)
+    assert sorted(event.host for event in pod.told(HostLost)) == [2, 3, 4]
 
 
 async def test_a_skew_is_told_in_milliseconds(cluster: SimulatedCluster) -> None:

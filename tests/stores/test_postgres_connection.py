@@ -3,7 +3,10 @@
 import errno
 import json
 import select
+import socket
+import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import psycopg
@@ -131,6 +134,33 @@ def test_a_connection_that_broke_is_opened_again(
     assert fault.value.details["permanent"] is False
     assert connection.send("select 2", limit_seconds=15) == [[("2",)]]
     assert opened[0].closed
+
+
+def test_a_connection_that_is_slow_to_open_leaves_a_request_its_time(
+    monkeypatch: pytest.MonkeyPatch, connection: Connection
+) -> None:
+    """SPEC 9.4: otherwise each beat would drop it unused, and the next one would begin with nothing again."""
+    connect, slept = psycopg.Connection.connect, 0.0
+
+    def slow(**parameters: Any) -> psycopg.Connection[Any]:
+        nonlocal slept
+        slept += 100
+        return connect(**parameters)
+
+    monkeypatch.setattr(psycopg.Connection, "connect", slow)
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + slept))
+    assert connection.send("select 1", limit_seconds=15) == [[("1",)]]
+
+
+def test_a_host_of_a_url_that_accepts_and_says_nothing_is_passed_over(server: PostgresServer) -> None:
+    """SPEC 9.22: the machine of a primary has lost its power; the connection takes all of a request's time."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        places = f"host=127.0.0.1,{server.folder}&port={silent.getsockname()[1]},5432"
+        there = Connection(read_url(f"postgresql://duly@/postgres?{places}"))
+        try:
+            assert there.send("select 1", limit_seconds=2) == [[("1",)]]
+        finally:
+            there.close()
 
 
 @pytest.mark.parametrize("beside", [0, 1])

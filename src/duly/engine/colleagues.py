@@ -125,6 +125,8 @@ class Colleagues(Listener):
         self._gate = gate
         self._replaced = replaced
         self._held_here = member.held_here
+        self._burials: set[int] = set()
+        """Hosts that this one has buried, and told so."""
         self._notes = member.notes
         self._monitor = member.monitor
         self._me = member.membership.me.key
@@ -229,7 +231,9 @@ class Colleagues(Listener):
             case Buried(host):
                 self._running.pop(host, None)
                 self._since = Instant(self._clock.now())
-                if self._me not in (host, entry.host):  # its own loss, and its own burials, it tells elsewhere
+                if entry.host == self._me != host:
+                    self._tell_of_a_burial(host, runs)  # the answer to it may have been lost
+                elif host != self._me:  # its own loss it tells elsewhere
                     self._outbox.emit(HostLostElsewhere(host, self.labels.get(host), runs))
             case _:
                 return
@@ -426,9 +430,15 @@ class Colleagues(Listener):
 
     def buried(self, key: int, seq: int) -> None:
         """This host has buried another."""
-        self._outbox.emit(HostLost(key, self.labels.get(key), self._learner.runs_of(key)))
+        self._tell_of_a_burial(key, self._learner.runs_of(key))
         self._membership.hear_of(seq)
         self._gate.wake.set()
+
+    def _tell_of_a_burial(self, key: int, runs: int) -> None:
+        """Tell once that this host has buried another, with this number of runs under way."""
+        if key not in self._burials:
+            self._burials.add(key)
+            self._outbox.emit(HostLost(key, self.labels.get(key), runs))
 
     def unanswered_beat(self, fault: StoreError, retry_in_seconds: float) -> None:
         """A beat failed, after one that was answered."""

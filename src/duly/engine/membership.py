@@ -341,8 +341,10 @@ class Membership:
 
     def _watch_others(self, sent: float, received: float, living: Iterable[LivingHost]) -> None:
         running = [Seen(each.key, each.beat, each.edition, each.lease / MICROSECONDS) for each in living]
-        for dead in self._watch.look(sent, received, running):
-            with contextlib.suppress(StoreError):  # if it is not buried now, the next look finds it again
+        # The next look finds again who is not buried now. After a fault the others wait for that look: each burial may
+        # take as long as this host may wait with its next beat.
+        with contextlib.suppress(StoreError):
+            for dead in self._watch.look(sent, received, running):
                 seq = self._beats.bury(self.me, dead.key, dead.beat)
                 if seq is not None:
                     self._tell(partial(_report_burial, dead.key, seq))

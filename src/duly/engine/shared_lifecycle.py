@@ -54,8 +54,7 @@ class SharedLifecycle(Lifecycle):
     def initialized(self, number: int, turn: Turn) -> None:
         """The call has returned, raised, or was cancelled before it began."""
         super().initialized(number, turn)
-        if self.engine is None and not self._fading and self._cluster is not None and not self._cluster.rejoins:
-            self._close()  # it was refused, and no host is left
+        self._close_if_unused()
 
     async def take_effect(self, initialization: Initialization) -> Effect:
         """Make the declared tasks the ones that run, on another host if this one proves to be buried (SPEC 9.6)."""
@@ -194,6 +193,15 @@ class SharedLifecycle(Lifecycle):
         if self._cluster is not None:
             await self._cluster.finish_judging()
         self._close()
+
+    def _stopped(self, number: int, turn: Turn) -> None:
+        super()._stopped(number, turn)
+        self._close_if_unused()
+
+    def _close_if_unused(self) -> None:
+        """Release the connections if no host is left: an initialize() was refused, or a stop() has raised."""
+        if self.engine is None and not self._fading and self._cluster is not None and not self._cluster.rejoins:
+            self._close()
 
     def _close(self) -> None:
         cluster, self._cluster = self._cluster, None

@@ -83,8 +83,9 @@ class Connection:
 
         Raises a `StoreError`; after one no transaction is open.
         """
-        deadline = time.monotonic() + limit_seconds
         connection = self._opened(limit_seconds)
+        # From here: a connection that took as long as a request may take would be dropped unused, again and again.
+        deadline = time.monotonic() + limit_seconds
         try:
             connection.pgconn.send_query(message.encode())
             return [_rows(result, connection.pgconn) for result in self._results(connection.pgconn, deadline)]
