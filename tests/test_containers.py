@@ -153,17 +153,18 @@ def test_the_probe_asks_for_the_health_of_the_store_and_is_python() -> None:
 
 @pytest.mark.system
 def test_the_image_is_built_and_runs_where_docker_does(tmp_path: Path) -> None:
-    """Only where a daemon runs, which no test can bring: with this checkout in place of the released package."""
+    """Only where a daemon runs, which no test can bring: with this checkout in place of its wheel."""
     if (
         shutil.which("docker") is None
         or subprocess.run(["docker", "info"], capture_output=True, check=False).returncode
     ):
         pytest.skip("no Docker daemon runs here")
     shutil.copytree(ROOT / "src", tmp_path / "duly" / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "share", tmp_path / "duly" / "share")
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, tmp_path / "duly")
     shutil.copy(ROOT / "examples" / "tasks.py", tmp_path)
-    local = DOCKERFILE.replace('"duly[cli,web]"', '"/duly[cli,web]"').replace("RUN pip", "COPY duly /duly\nRUN pip")
+    local = DOCKERFILE.replace("COPY duly-*.whl /tmp/", "COPY duly /duly").replace("/tmp/duly-*.whl", "/duly")
     (tmp_path / "Dockerfile").write_text(local)
     subprocess.run(["docker", "build", "-q", "-t", "duly-example", str(tmp_path)], check=True, capture_output=True)
     plan = subprocess.run(
