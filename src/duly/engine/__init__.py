@@ -29,7 +29,8 @@ runner       callbacks on the event loop or in threads; stamps and records their
 first_step   the first step of a callback, at once: most callbacks need no second one
 lease        the right of a host to act on a shared store, and the fence around the steps of its callbacks
 membership   one host of a shared store: its place in the log, its lease, its beats; shared_clock: the store's clock
-colleagues   what a host makes of the others: it applies what they wrote, loads anew, and shares; company: nobody there
+colleagues   what a host makes of the others: it applies what they wrote, loads anew, and shares
+company      what the loop asks about other hosts; an embedded store has none
 cluster      joining a shared store, and declaring there; shared_lifecycle: host after host, if it is buried
 shared_monitor  the monitor of a host of a shared store: reads what all hosts write, and judges it
 watchdog     names the callback that keeps the event loop from turning
