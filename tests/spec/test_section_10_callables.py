@@ -14,7 +14,7 @@ from unittest.mock import AsyncMock, Mock
 import pytest
 
 import duly
-from duly.core.registration import read_registrations
+from duly.core.registration import read_registrations, what_keeps_it_from_work
 from duly.core.steps import finish
 
 DELAY = timedelta(minutes=1)
@@ -164,6 +164,7 @@ def test_a_method_of_a_class_without_its_object_is_refused() -> None:
 def test_a_place_that_a_partial_leaves_free_is_an_argument_that_is_needed() -> None:
     free = getattr(functools, "Placeholder")  # noqa: B009
     assert "needs the argument first" in refusal(partial(needs_two, free, 2)).details["hint"]
+    assert "needs the argument obj" in refusal(partial(len, free)).details["hint"]
 
 
 @pytest.mark.parametrize("made", [coroutine, generator, async_generator])
@@ -196,7 +197,7 @@ class Untold:
         partial(partial(needs_two, 1), 2), Job().run, Job.made, Job.static, Job, Call(), StaticCall(), partial(Call()),
         partial(CallWithArgument(), "a"), decorated(needs_one), awaitable_generator, Mock(), AsyncMock(),
         print, time.time, [].clear, dict, min, Untold(), functools.lru_cache(plain),
-        functools.partialmethod(needs_one, 1).__get__(Job()),
+        functools.partialmethod(needs_two, 1).__get__(Job()),
     ],
 )  # fmt: skip
 def test_a_callable_that_can_do_its_work_is_accepted(callback: Any) -> None:
@@ -221,13 +222,125 @@ def test_a_callable_is_examined_once_however_many_tasks_share_it(monkeypatch: py
     assert examined == [plain, coroutine]
 
 
-def test_quick_and_thorough_ways_to_find_missing_arguments_agree() -> None:
-    """The quick one reads the code of a function; `inspect.signature` is thirty times as slow."""
-    from duly.core.registration import _missing_by_signature, what_keeps_it_from_work
+bound: Any = partial
+"""Unchecked: what does not fit is no type error here."""
 
-    functions: list[Any] = [plain, coroutine, needs_one, needs_two, needs_a_keyword, needs_nothing, Job().run, Job().of]
-    functions += [Call(), CallWithArgument(), partial(needs_two, 1), partial(needs_two, second=1), lambda x, /, y: x]
-    for each in functions:
-        missing, problem = _missing_by_signature(each), what_keeps_it_from_work(each)
-        assert (problem is None) == (missing == [])
-        assert problem is None or f" {', '.join(missing)}, and is called without" in problem
+
+class Careless:
+    """Its author forgot self."""
+
+    def nightly() -> None: ...  # type: ignore[misc]
+
+    def __call__() -> None: ...  # type: ignore[misc]
+
+
+careless: Any = Careless()
+
+
+def by_position(first: int, /, second: int = 2) -> None: ...
+
+
+def collects(*rest: int, **more: int) -> None: ...
+
+
+def collects_and_needs(*rest: int, first: int) -> None: ...
+
+
+def collects_names(first: int, /, **more: int) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("callback", "problem"),
+    [
+        (
+            careless.nightly,
+            "Careless.nightly takes no argument, but a method gets its object: add self, or make it static",
+        ),
+        (careless, "(a Careless) takes no argument, but a method gets its object"),
+        (bound(Job().run, 1), "Job.run takes no argument by position, and is given 1: bind fewer"),
+        (bound(needs_one, "a", "b"), "needs_one takes at most 1 argument by position, and is given 2: bind fewer"),
+        (bound(bound(needs_one, "a"), "b"), "needs_one takes at most 1 argument by position, and is given 2"),
+        (bound(NeedsName, 1, 2), "NeedsName takes at most 1 argument by position, and is given 2"),
+        (bound([].clear, 1), "list.clear takes no argument by position, and is given 1"),
+        (bound(coroutine, z=1), "coroutine has no parameter z: bind only those that it has"),
+        (bound(needs_one, 1, z=1), "needs_one has no parameter z: bind only those that it has"),
+        (bound(NeedsName, "a", z=1), "NeedsName has no parameter z: bind only those that it has"),
+        (bound(needs_one, 1, first=1), "needs_one is given first by position and by name: bind it once"),
+        (bound(len, obj=[]), "len takes obj by position only: bind with functools.partial(callback, ...)"),
+        (bound(by_position, first=1), "by_position takes first by position only: bind with functools.partial(callba"),
+    ],
+)
+def test_a_callable_that_is_given_what_it_does_not_take_is_refused(callback: Any, problem: str) -> None:
+    """Each of its runs would fail."""
+    assert problem in refusal(callback).details["hint"]
+    with pytest.raises(TypeError):
+        callback()
+
+
+@pytest.mark.parametrize("callback", [len, by_position, lambda first, /: first, bound(collects_names, first=1)])
+def test_an_argument_that_has_no_name_outside_is_bound_by_position(callback: Any) -> None:
+    """The hint said `functools.partial(callback, obj=...)`, which fails as well."""
+    hint = refusal(callback).details["hint"]
+    assert hint.endswith("and is called without: bind with functools.partial(callback, ...)")
+
+
+class Proxy:
+    """A wrapper that shows the signature of what it wraps, and passes an argument of its own."""
+
+    __signature__ = inspect.signature(needs_one)
+
+    @staticmethod
+    def __call__(first: int = 1) -> None: ...
+
+
+class AddsOne(partial[None]):
+    """A partial whose call does something else."""
+
+    def __call__(self, *args: Any, **keywords: Any) -> None:
+        return self.func(1)
+
+
+@pytest.mark.parametrize(
+    "callback",
+    [
+        bound(collects, 1, 2, z=3), bound(needs_nothing, 1, 2, other=3, z=4), bound(min, 1, 2),
+        bound(collects_names, 1, first=1), bound(Mock(), 1, z=2),
+        bound(needs_two, 1, second=2, third=3), bound(by_position, 1, second=3), bound([].append, 1), Proxy(),
+        bound(Proxy(), 1), AddsOne(needs_one), AddsOne(needs_one, 1, 2), bound(print, "a", end=""),
+        types.MethodType(bound(needs_two, 1), 2), types.MethodType(print, "a"), bound(functools.lru_cache(plain)),
+        bound(dict, a=1), type("Made", (), {}),
+    ],
+)  # fmt: skip
+def test_a_callable_that_takes_what_it_is_given_is_accepted(callback: Any) -> None:
+    """Nothing is refused that can work: each is called here."""
+    finish(read_registrations([("job", "* * * * *", callback, DELAY)]))
+    made = callback()
+    if isinstance(made, Coroutine):
+        made.close()
+
+
+def test_what_is_refused_for_its_arguments_is_what_no_call_can_bind() -> None:
+    """The quick look at the code of a function, the close one, and Python agree."""
+    functions: list[Any] = [plain, needs_one, needs_two, needs_a_keyword, needs_nothing, by_position, collects]
+    functions += [
+        collects_and_needs,
+        collects_names,
+        Job().run,
+        Job().of,
+        Call(),
+        CallWithArgument(),
+        NeedsName,
+        lambda x, /, y: x,
+    ]
+    names: list[dict[str, int]] = [{}, {"first": 1}, {"second": 1}, {"urgent": True}, {"z": 1}, {"second": 1, "z": 1}]
+    for function in functions:
+        for given in range(4):
+            for named in names:
+                callback = partial(function, *range(given), **named) if given or named else function
+                problem = what_keeps_it_from_work(callback)
+                try:
+                    inspect.signature(function).bind(*range(given), **named)
+                except TypeError:
+                    assert problem is not None, callback
+                else:
+                    assert problem is None, callback

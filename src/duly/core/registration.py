@@ -2,11 +2,11 @@
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from datetime import timedelta
 from enum import Enum
 from functools import partial
-from types import FunctionType, MethodType
+from types import BuiltinFunctionType, FunctionType, MethodType, WrapperDescriptorType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from duly.core.cron import CronExpression, parse_cron
@@ -198,30 +198,37 @@ def where_it_runs(callback: Callback) -> RunsOn:
 def what_keeps_it_from_work(callback: Callback) -> str | None:
     """Why a call of the callback, without arguments, can never run its code, and what to do about it; else None.
 
-    A callable that does not say what it needs, as some that are written in C, is accepted (SPEC 10.3).
+    A callable that does not say what it takes, as some that are written in C, is accepted (SPEC 10.3).
     """
     inner: Any = callback
-    given, named = 0, set[str]()  # arguments that partials hold
-    while isinstance(inner, partial):
-        given, named, inner = given + len(inner.args), named | inner.keywords.keys(), inner.func
-    function, bound = _function_of(inner)
-    flags = 0 if function is None else function.__code__.co_flags
-    if flags & inspect.CO_ASYNC_GENERATOR:
-        return f"{_called(inner)} is an async generator function: {_RUNS_NOTHING.format('async for')}"
-    # A coroutine function that is made of a generator has both flags.
-    if flags & inspect.CO_GENERATOR and not flags & inspect.CO_ITERABLE_COROUTINE:
-        return f"{_called(inner)} is a generator function: {_RUNS_NOTHING.format('for')}"
-    if function is None or _has_placeholder(callback):
-        missing = _missing_by_signature(callback)
-    else:
-        missing = _missing_in(function, given + bound, named)
-    if not missing:
-        return None
-    if missing == ["self"]:
-        return f"{_called(inner)} is a method without its object: pass a bound one, such as thing.{inner.__name__}"
-    wanted = f"the argument{'s' if len(missing) > 1 else ''} {', '.join(missing)}"
-    values = ", ".join(f"{name}=..." for name in missing)
-    return f"{_called(inner)} needs {wanted}, and is called without: bind with functools.partial(callback, {values})"
+    given, named, objects = 0, set[str](), 0  # arguments that partials hold, and objects that methods bring
+    while True:
+        if isinstance(inner, partial) and type(inner).__call__ is partial.__call__:
+            given, named, inner = given + len(inner.args), named | inner.keywords.keys(), inner.func
+        elif isinstance(inner, MethodType):
+            objects, inner = objects + 1, inner.__func__
+        else:
+            break
+    function: object = inner
+    if not isinstance(inner, FunctionType):
+        calls = (kind.__dict__["__call__"] for kind in type(inner).__mro__ if "__call__" in kind.__dict__)
+        function = next(calls, None)
+    takes = None
+    if isinstance(function, FunctionType):
+        flags = function.__code__.co_flags
+        if flags & inspect.CO_ASYNC_GENERATOR:
+            return f"{_called(inner)} is an async generator function: {_RUNS_NOTHING.format('async for')}"
+        # A coroutine function that is made of a generator has both flags.
+        if flags & inspect.CO_GENERATOR and not flags & inspect.CO_ITERABLE_COROUTINE:
+            return f"{_called(inner)} is a generator function: {_RUNS_NOTHING.format('for')}"
+    if _has_placeholder(callback):
+        takes, given, named, objects = _taken_by_signature(callback), 0, set(), 0
+    elif isinstance(function, FunctionType):
+        objects += function is not inner
+        takes = None if _certainly_takes(function, given + objects, named) else _taken_by(function)
+    elif isinstance(function, WrapperDescriptorType):
+        takes = _taken_by_signature(inner)
+    return None if takes is None else _misfit(inner, takes, given, named, objects)
 
 
 _RUNS_NOTHING: Final = "a call runs none of its code; remove the yield, or pass a function that iterates over it ({})"
@@ -232,51 +239,116 @@ def _called(inner: object) -> str:
     return f"the callback {plain(name)}" if isinstance(name, str) else f"the callback (a {type(inner).__name__})"
 
 
-def _function_of(inner: Any) -> tuple[FunctionType | None, int]:
-    """The Python function that a call runs, and how many arguments its object brings; None if there is no such."""
-    if isinstance(inner, FunctionType):
-        return inner, 0
-    if isinstance(inner, MethodType):
-        return (inner.__func__, 1) if isinstance(inner.__func__, FunctionType) else (None, 0)
-    if not isinstance(inner, type):
-        call = next((kind.__dict__["__call__"] for kind in type(inner).__mro__ if "__call__" in kind.__dict__), None)
-        if isinstance(call, FunctionType):
-            return call, 1
-    return None, 0
+class _Takes(NamedTuple):
+    """The arguments that a callable takes."""
+
+    by_position: Sequence[str]
+    only_by_position: int
+    """How many of these cannot be given by name; they come first."""
+    required: int
+    """How many of these have no default; they come first."""
+    only_by_name: Sequence[str]
+    optional: Container[str]
+    """Those `only_by_name` that have a default."""
+    more_by_position: bool
+    more_by_name: bool
 
 
-def _missing_in(function: FunctionType, given: int, named: Set[str]) -> list[str]:
-    """The arguments that a call lacks, as `_missing_by_signature` finds them.
+def _certainly_takes(function: FunctionType, given: int, named: set[str]) -> bool:
+    """Whether a function takes the arguments of a call; False if `_misfit` has to look closer.
 
-    In a thirtieth of the time: a million tasks may have a million lambdas or partials.
+    In a third of its time: a million tasks may have a million lambdas or partials.
     """
     code = function.__code__
     required = code.co_argcount - len(function.__defaults__ or ())
-    if required <= given and not code.co_kwonlyargcount:
-        return []
-    optional = function.__kwdefaults__ or {}
-    keywords = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
-    wanted = (*code.co_varnames[given:required], *(name for name in keywords if name not in optional))
-    return [name for name in wanted if name not in named]
+    if code.co_kwonlyargcount or not required <= given + len(named) <= code.co_argcount:
+        return False
+    names = code.co_varnames[: code.co_argcount]
+    return not named or (
+        named.issuperset(names[given:required]) and named.issubset(names[max(given, code.co_posonlyargcount) :])
+    )
 
 
-def _missing_by_signature(callback: Callback) -> list[str]:
-    """The arguments that a call lacks; none if they cannot be found out."""
+def _misfit(inner: Any, takes: _Takes, given: int, named: set[str], objects: int) -> str | None:
+    """What is wrong with the arguments of a call, and what to do about it; None if the callable takes them."""
+    total = given + objects
+    if total > len(takes.by_position) and not takes.more_by_position:
+        if not given:
+            return f"{_called(inner)} takes no argument, but a method gets its object: add self, or make it static"
+        most = max(0, len(takes.by_position) - objects)
+        taken = f"takes {f'at most {most}' if most else 'no'} argument{'s' if most > 1 else ''} by position"
+        return f"{_called(inner)} {taken}, and is given {given}: bind fewer with functools.partial"
+    only_by_position = takes.by_position[: takes.only_by_position]
+    by_either = takes.by_position[takes.only_by_position :]
+    if twice := named.intersection(takes.by_position[takes.only_by_position : total]):
+        return f"{_called(inner)} is given {', '.join(sorted(twice))} by position and by name: bind it once"
+    if not takes.more_by_name and (unknown := named.difference(by_either, takes.only_by_name)):
+        if places := ["..." for name in only_by_position if name in unknown]:
+            wanted = f"takes {', '.join(sorted(unknown.intersection(only_by_position)))} by position only"
+            return f"{_called(inner)} {wanted}: bind with functools.partial(callback, {', '.join(places)})"
+        return f"{_called(inner)} has no parameter {', '.join(sorted(unknown))}: bind only those that it has"
+    return _missing(inner, takes, total, named)
+
+
+def _missing(inner: Any, takes: _Takes, given: int, named: set[str]) -> str | None:
+    """The arguments that a call lacks, and how to bind them; None if it lacks none."""
+    places = dict(enumerate(takes.by_position[: takes.required]))
+    missing = {name: "..." for n, name in places.items() if given <= n < takes.only_by_position}
+    others = [name for n, name in places.items() if n >= max(given, takes.only_by_position)]
+    others += [name for name in takes.only_by_name if name not in takes.optional]
+    missing |= {name: f"{name}=..." for name in others if name not in named}
+    if not missing:
+        return None
+    if [*missing] == ["self"]:
+        return f"{_called(inner)} is a method without its object: pass a bound one, such as thing.{inner.__name__}"
+    wanted = f"the argument{'s' if len(missing) > 1 else ''} {', '.join(missing)}"
+    values = ", ".join(missing.values())
+    return f"{_called(inner)} needs {wanted}, and is called without: bind with functools.partial(callback, {values})"
+
+
+def _taken_by(function: FunctionType) -> _Takes:
+    """The arguments of a Python function, as `_taken_by_signature` finds them more slowly."""
+    code = function.__code__
+    positional = code.co_argcount
+    return _Takes(
+        code.co_varnames[:positional],
+        code.co_posonlyargcount,
+        positional - len(function.__defaults__ or ()),
+        code.co_varnames[positional : positional + code.co_kwonlyargcount],
+        function.__kwdefaults__ or (),
+        bool(code.co_flags & inspect.CO_VARARGS),
+        bool(code.co_flags & inspect.CO_VARKEYWORDS),
+    )
+
+
+def _taken_by_signature(inner: Any) -> _Takes | None:
+    """The arguments of any callable; None if they cannot be found out, or are no more than a claim.
+
+    A decorator may pass arguments of its own. So this is neither the signature of a function that another one wraps,
+    nor one that was put in place of its own.
+    """
     try:
-        # Not that of a function it wraps: a decorator may pass arguments of its own.
-        signature = inspect.signature(callback, follow_wrapped=False)
+        if type(inner) is not BuiltinFunctionType and inspect.getattr_static(inner, "__signature__", None) is not None:
+            return None
+        parameters = inspect.signature(inner, follow_wrapped=False).parameters.values()
     except Exception:
-        return []
-    try:
-        signature.bind()
-    except TypeError:
-        return [each.name for each in signature.parameters.values() if _is_required(each)]
-    return []
+        return None
+    kinds = {each.name: each.kind for each in parameters}
+    needed = {each.name for each in parameters if each.default is inspect.Parameter.empty}
+    by_position = [name for name, kind in kinds.items() if kind in _BY_POSITION]
+    only_by_name = [name for name, kind in kinds.items() if kind is inspect.Parameter.KEYWORD_ONLY]
+    return _Takes(
+        by_position,
+        sum(kind is inspect.Parameter.POSITIONAL_ONLY for kind in kinds.values()),
+        sum(name in needed for name in by_position),
+        only_by_name,
+        [name for name in only_by_name if name not in needed],
+        inspect.Parameter.VAR_POSITIONAL in kinds.values(),
+        inspect.Parameter.VAR_KEYWORD in kinds.values(),
+    )
 
 
-def _is_required(parameter: inspect.Parameter) -> bool:
-    collects = parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return parameter.default is inspect.Parameter.empty and not collects
+_BY_POSITION: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 def _has_placeholder(callback: Callback) -> bool:
