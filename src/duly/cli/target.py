@@ -294,7 +294,7 @@ def _source(module: object) -> Path | None:
 
 def _similar_file(path: Path) -> str:
     try:
-        names = [each.name for each in path.parent.iterdir() if each.suffix == ".py"]
+        names = [each.name for each in path.parent.iterdir() if each.suffix == ".py" and each.is_file()]
     except (FileNotFoundError, NotADirectoryError):
         return f"the folder {path.parent} does not exist"
     except OSError:

@@ -97,7 +97,7 @@ def _unreadable(path: Path, fault: OSError) -> Failure:
     if isinstance(fault, FileNotFoundError):
         hint = None
         with contextlib.suppress(OSError):
-            close = meant(path.name, os.listdir(path.parent))
+            close = meant(path.name, [each.name for each in path.parent.iterdir() if each.exists()])
             hint = f"did you mean {path.with_name(close)}?" if close else None
         return Failure(f"no such store or file: {path}", hint, Exit.STORE)
     if isinstance(fault, IsADirectoryError):

@@ -303,7 +303,8 @@ def _unused(store: str) -> StoreUnusedError:
 def _stores_in(folder: str) -> list[str]:
     """The names of the stores in a folder; none where they may not be listed, for they are only suggested."""
     try:
-        return [name.removesuffix(".lock") for name in os.listdir(folder) if name.endswith(".lock")]
+        names = [name.removesuffix(".lock") for name in os.listdir(folder) if name.endswith(".lock")]
+        return [name for name in names if exists(os.path.join(folder, name))]  # a lock file outlives its store
     except OSError:
         return []
 
