@@ -103,6 +103,7 @@ DOORKEEPERS: dict[tuple[str, str], str] = {
     ): "`duly run --web` serves beside the event loop of the scheduler",
     ("web/child.py", "threads"): "one child process at a time, whichever thread asks for it",
     ("web/guard.py", "time"): "a wrong token waits a second for its answer",
+    ("web/server.py", "time"): "a client that asks for nothing is cut off after a while",
     ("web/live.py", "time"): "a stream looks for changes once per interval; it is no part of scheduling",
     ("web/sampler.py", "threads"): "one daemon thread looks at all tasks, so that no page waits for that",
     ("web/sampler.py", "time"): "it rests for twenty times as long as a look has taken, whatever clock is shown",

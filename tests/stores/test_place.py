@@ -29,7 +29,7 @@ def test_a_url_is_a_schema_of_a_database() -> None:
 @pytest.mark.parametrize(
     ("place", "name", "options"),
     [
-        (Path("some/state.db"), "some/state.db", ["--store", "some/state.db"]),
+        (Path("some/state.db"), "some/state.db", ["--store", str(Path("some/state.db").absolute())]),
         (read_url(URL), "postgresql://app@db:5433/shop (schema duly)", ["--store", "postgresql://app@db:5433/shop"]),
         (
             read_url(URL, "jobs"),

@@ -198,6 +198,22 @@ def test_a_page_without_a_connection_says_so(opened: "Browser", tmp_path: Path) 
     page.close()
 
 
+def test_a_page_connects_again_after_an_answer_that_is_no_stream(opened: "Browser", tmp_path: Path) -> None:
+    """A proxy answers with 502 while its dashboard is restarted; the browser itself gives up then, for good."""
+    store = make_store(tmp_path / "state.db", [Row("first")])
+    with served(dashboard(store, refresh=0.1)) as address:
+        page = opened.new_page()
+        page.add_init_script(HIDDEN % 100)  # a tenth of a second instead of fifteen
+        page.route("**/live", lambda route: route.fulfill(status=502, body="<h1>Bad gateway</h1>"))
+        page.goto(f"{address}/tasks")
+        page.wait_for_selector("html.lost", timeout=30_000)
+        page.unroute("**/live")
+        page.wait_for_selector("html:not(.lost)", timeout=30_000)
+        change(store, "UPDATE tasks SET name = 'second'")
+        page.wait_for_selector("text=second", timeout=30_000)
+        page.close()
+
+
 HIDDEN = """
 window.hiddenNow = true;
 window.delays = [];

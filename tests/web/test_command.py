@@ -3,6 +3,7 @@
 import contextlib
 import http.client
 import json
+import resource
 import signal
 import socket
 import subprocess
@@ -374,6 +375,40 @@ def test_clients_that_never_read_hold_up_nobody_else(tmp_path: Path) -> None:
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
         hostile.end()
+
+
+@pytest.mark.system
+def test_idle_connections_leave_the_scheduler_its_file_descriptors(tmp_path: Path) -> None:
+    """A process has 1,024 as a rule; without any left, every callback that opens a file fails."""
+    (tmp_path / "tasks.py").write_text(TASKS)
+    idle = 1_100
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.ExitStack() as opened:
+        arguments = ("run", "tasks.py", "--store", "state.db", "--web", "127.0.0.1:0")
+        process = opened.enter_context(running(tmp_path, *arguments))
+        resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (1_024, 1_024))
+        address = address_in(process)
+        assert process.stderr is not None
+        log = list[str]()
+        reading = threading.Thread(target=lambda: log.extend(process.stderr or ()), daemon=True)
+        reading.start()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, idle + 500), hard))
+        opened.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        host, _, port = address.removeprefix("http://").partition(":")
+        for _ in range(idle):
+            opened.enter_context(socket.create_connection((host, int(port)), timeout=60))
+        assert len(list((Path("/proc") / str(process.pid) / "fd").iterdir())) < 600
+        deadline = time.monotonic() + 60
+        while True:  # until those that have not asked for ten seconds are closed
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                assert get(f"{address}/api/v1/task?name=task-001")[0] == 200
+                break
+            assert time.monotonic() < deadline
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+        reading.join(60)
+    assert len(log) < 100
+    assert not [line for line in log if "socket.accept" in line]
 
 
 @pytest.mark.long

@@ -24,6 +24,7 @@ EVERYWHERE = (
     "/whatif",
     "/metrics",
     "/nowhere",
+    "/tasks/",
     "/live",
     "/api/v1/health",
     "/api/openapi.json",
@@ -101,6 +102,35 @@ async def test_without_the_token_nothing_is_shown_and_the_answer_takes_a_second(
             assert answer.headers["WWW-Authenticate"] == 'Basic realm="duly", charset="UTF-8"'
             assert "set-cookie" not in answer.headers
     assert no_delay == [1.0] * len(EVERYWHERE)
+
+
+async def test_a_token_may_have_any_letters(asking: Asking, stage: Stage) -> None:
+    """Headers are bytes: as a bearer token and as a password, the token is its UTF-8."""
+    token = "tökén ✓"
+    async with asking(dashboard(stage.path, token=token)) as client:
+        for shown in (f"Bearer {token}".encode(), basic(token).encode()):
+            assert (await client.get("/tasks", headers=[(b"Authorization", shown)])).status_code == 200
+
+
+async def test_refusals_of_the_api_are_json(asking: Asking, stage: Stage) -> None:
+    """A program that reads JSON is told what is wrong as it is told everything else."""
+    app = dashboard(stage.path, token=TOKEN, allowed_hosts=["testserver"])
+    right = {"Authorization": f"Bearer {TOKEN}"}
+    async with asking(Starlette(routes=[Mount("/duly", app)])) as client:
+        path = "/duly/api/v1/status"
+        answers = [
+            await client.get(path, headers={"Host": "evil.example"}),
+            await client.get(path),
+            await client.post(path, headers=right),
+            await client.get(f"{path}?after={'x' * 5000}", headers=right),
+        ]
+        page = await client.get("/duly/tasks")
+    assert [answer.status_code for answer in answers] == [421, 401, 405, 414]
+    for answer in answers:
+        told = answer.json()
+        assert (told["format"], told["hint"]) == (1, None)
+        assert told["error"]
+    assert page.headers["Content-Type"].startswith("text/plain")
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "BREW"])

@@ -92,6 +92,20 @@ async def test_more_streams_than_that_are_refused_and_a_closed_one_makes_room(
     assert STREAMS_MAX == 100
 
 
+async def test_streams_that_are_asked_for_at_once_are_counted_one_by_one(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a restart of the server every open page comes back in the same moment."""
+    monkeypatch.setattr("duly.web.live.STREAMS_MAX", 2)
+    app = dashboard(stage.path, refresh=0.02)
+    streams = [Stream(app) for _ in range(5)]
+    for stream in streams:
+        await stream.until(lambda stream=stream: stream.status is not None)  # type: ignore[misc]
+    assert sorted(stream.status or 0 for stream in streams) == [200, 200, 503, 503, 503]
+    for stream in streams:
+        await stream.leave()
+
+
 async def test_all_streams_share_one_look_and_none_of_them_is_on_the_event_loop(stage: Stage) -> None:
     """A hundred pages cost no more than one, and a server that does not answer holds up no other request."""
 

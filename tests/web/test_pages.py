@@ -481,8 +481,30 @@ async def test_hours_of_a_timeline_with_very_many_marks_lead_to_their_runs(
     page = await page_of(app, f"/task?name={name}")
     links = [html.unescape(link) for link in re.findall(r'<a href="([^"]*)" tabindex="-1">', page)]
     assert 40 < len(links) < 14 * 24
-    found = [row for link in links for row in re.findall(r'<tr id="run-\d+"', await page_of(app, link))]
+    assert "which are too many to be marks of their own" in said(page)
+    runs, unserved = [each for each in links if "#why" not in each], [each for each in links if "#why" in each]
+    assert len(unserved) >= 8  # an outage of nine hours: hours without runs
+    assert len({link.rpartition("T")[0] for link in unserved}) <= 2
+    found = [row for link in runs for row in re.findall(r'<tr id="run-\d+"', await page_of(app, link))]
     assert len(found) == stage.reader.read(lambda view: view.count_runs(RunSelection(name)))
+
+
+async def test_minutes_without_a_run_lead_to_their_explanation_however_many_they_are(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A scheduler that went three weeks ago: the page has no run to lead to, and says nothing of runs."""
+    day = 86_400 * MICROSECONDS
+    row = Row("import", cron="0,30 * * * *", known_since=AT - 30 * day, served_through=(AT - 21 * day) // MICROSECONDS)
+    run = (1, 1, "cron", AT - 21 * day, AT - 21 * day, AT - 21 * day, "success", None)
+    app = Stage(make_store(store, [row], [run]), FixedClock(AT, ZoneInfo("UTC"))).dashboard()
+    page = await page_of(app, "/task?name=import")
+    assert "a mark leads to its run, or to why nothing ran" in said(page)
+    links = [html.unescape(link) for link in re.findall(r'<a href="([^"]*)" tabindex="-1">', page)]
+    hours = {re.search(r"at=([^&#]*?)%3A00", link)[1] for link in links}  # type: ignore[index]
+    assert len(hours) == len(links) > 13 * 24  # 650 marks: a link for each hour
+    monkeypatch.setattr("duly.web.task._TARGETS_MAX", 1000)
+    links = re.findall(r'<a href="([^"]*)" tabindex="-1">', await page_of(app, "/task?name=import"))
+    assert len(links) >= 2 * len(hours) - 2
 
 
 async def test_a_task_that_is_no_longer_declared_is_shown_from_history(store: Path, asking: Asking) -> None:
@@ -865,6 +887,7 @@ RUN = (
         ("UPDATE runs SET scheduled = 9223372036854775807", ("/runs", "/task?name=one", "/api/v1/runs")),
         ("UPDATE runs SET called_at = -1", ("/runs", "/task?name=one", "/api/v1/runs")),
         ("UPDATE schedulers SET since = 'x'", ("/tasks", "/task?name=one")),
+        ("UPDATE tasks SET known_since = 'x'", ("/api/v1/explain?task=one",)),
     ],
 )
 def test_a_time_that_duly_did_not_write_is_damage(store: Path, damage: str, places: tuple[str, ...]) -> None:

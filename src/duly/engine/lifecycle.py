@@ -142,7 +142,7 @@ class Lifecycle:
         number, turn = self._calls.stop(self._journal), self._queue_up()
         self.count_stops()
         work = self._spawn(self._stop(turn))
-        work.add_done_callback(lambda _: self._stopped(number, turn))  # also if it is cancelled before its first step
+        work.add_done_callback(lambda _: self.stopped(number, turn))  # also if it is cancelled before its first step
         stopped = asyncio.shield(work)
         if self.setup.host.until_stopped is not None:
             try:
@@ -161,7 +161,8 @@ class Lifecycle:
         finally:
             self.setup.outbox.flush()
 
-    def _stopped(self, number: int, turn: "Turn") -> None:
+    def stopped(self, number: int, turn: "Turn") -> None:
+        """The stop() has returned or raised."""
         self._calls.returned(number)
         self.count_stops()
         turn.end()

@@ -194,8 +194,9 @@ class SharedLifecycle(Lifecycle):
             await self._cluster.finish_judging()
         self._close()
 
-    def _stopped(self, number: int, turn: Turn) -> None:
-        super()._stopped(number, turn)
+    def stopped(self, number: int, turn: Turn) -> None:
+        """The stop() has returned or raised."""
+        super().stopped(number, turn)
         self._close_if_unused()
 
     def _close_if_unused(self) -> None:

@@ -221,7 +221,7 @@ class Metrics(Collector):
         self._lateness = {"cron": _Histogram(LATENESS_BUCKETS), "retry": _Histogram(LATENESS_BUCKETS)}
         self._warnings = dict.fromkeys(_WARNING_KINDS.values(), 0)
         # From zero on: Prometheus sees an increase only in a series that was there before.
-        self._store_faults = {"write": 0}
+        self._store_faults = dict.fromkeys(("write", "beat", "news", "trace"), 0)
         self._violations = dict.fromkeys((each.id for each in PROPERTIES), 0)
         self._initializations = {"completed": 0, "failed": 0, "refused": 0}
         self._latest: tuple[object, object, float] = (None, None, 0.0)

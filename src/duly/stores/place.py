@@ -35,7 +35,7 @@ def name_of(place: StorePlace) -> str:
 def options_of(place: StorePlace) -> list[str]:
     """The options of a command that name a store; the password of a URL is left out."""
     if not isinstance(place, StoreUrl):
-        return ["--store", os.fspath(place)]
+        return ["--store", os.path.abspath(place)]  # for any folder that a shell may be in
     schema = [] if place.schema == DEFAULT_SCHEMA else ["--schema", place.schema]
     return ["--store", place.address, *schema]
 

@@ -82,7 +82,7 @@ class Endpoint:
     """The statuses with which the document is sent; others come with a failure."""
 
     waits: bool = False
-    """Whether the answer may come from a child process."""
+    """Whether it may take seconds: for a child process, or for tasks that are still being counted."""
 
 
 def without_errors(value: Any) -> Any:
@@ -309,7 +309,7 @@ def _one_of(*words: str) -> dict[str, Any]:
 ENDPOINTS: Final[Mapping[str, Endpoint]] = {
     "/api/v1/status": Endpoint(
         "Whether the store is healthy, and its tasks by name; as `duly status --json`",
-        _status, (_AFTER, _LIMIT), Health, {"tasks": TaskStatus}, {"after": _NULLABLE_TEXT},
+        _status, (_AFTER, _LIMIT), Health, {"tasks": TaskStatus}, {"after": _NULLABLE_TEXT}, waits=True,
     ),
     "/api/v1/tasks": Endpoint(
         "Tasks by name", _tasks,
@@ -358,13 +358,14 @@ ENDPOINTS: Final[Mapping[str, Endpoint]] = {
             Parameter("from", "from this moment on; by default now", _TEXT),
             Parameter("hours", "how many", {"type": "integer", "minimum": 1, "maximum": HOURS_MAX, "default": 24}),
         ),
-        ComingLoad, {}, {},
+        ComingLoad, {}, {}, waits=True,
     ),
     "/api/v1/verify": Endpoint(
         "What the trace of the store says about every property; as `duly verify --json`", _verify, (),
         "duly.formal.judgement:Judgement", {}, {}, (200, 404, 429, 503), waits=True,
     ),
     "/api/v1/health": Endpoint(
-        "For probes: 200 if the store is healthy, else 503", _health, (), Health, {}, {}, (200, 503), (200, 503)
+        "For probes: 200 if the store is healthy, else 503", _health, (), Health, {}, {}, (200, 503), (200, 503),
+        waits=True,
     ),
 }  # fmt: skip

@@ -29,7 +29,7 @@ from duly.web.child import NotAnsweredError
 from duly.web.display import ASSET_PATHS, ASSETS
 from duly.web.forms import Form, ParameterError
 from duly.web.frame import Frame, NotThereError, Page, Settings
-from duly.web.guard import Guard
+from duly.web.guard import Guard, is_of_api
 from duly.web.live import Live
 from duly.web.openapi import OPENAPI
 from duly.web.source import THREADS, StoreSource
@@ -146,6 +146,7 @@ def application(
         middleware=[Middleware(GZipMiddleware, minimum_size=_COMPRESSED_BYTES_MIN)],
         exception_handlers={HTTPException: site.not_found, Exception: site.defect},
     )
+    inner.router.redirect_slashes = False  # an address that is no page gets its page; a redirect would name the scheme
     return Guard(inner, token, allowed_hosts)
 
 
@@ -245,7 +246,7 @@ class Site:
     async def not_found(self, request: Request, fault: Exception) -> Response:
         """The answer to an address that is no page."""
         status = fault.status_code if isinstance(fault, HTTPException) else 404
-        if _is_of_api(request):
+        if is_of_api(request.scope):
             return _json(api.failure("The API has no address of this name.", "/api/openapi.json lists them", status))
         return self._failure(self._frame(request), status, "Not found", "The dashboard has no page of this address.")
 
@@ -253,7 +254,7 @@ class Site:
         """The answer if making a page failed; the server logs the traceback, and the page does not show it."""
         _LOG.error("a page could not be made: %s", type(fault).__name__)
         text = "This is a defect of duly. The log of the dashboard has the traceback."
-        if _is_of_api(request):
+        if is_of_api(request.scope):
             return _json(api.failure(text, None, 500))
         return self._failure(self._frame(request), 500, "This page could not be made", text)
 
@@ -262,12 +263,6 @@ def base_of(request: Request) -> str:
     """The path that the dashboard is mounted at, with a slash at its end."""
     root: str = request.scope.get("root_path", "")
     return root.rstrip("/") + "/"
-
-
-def _is_of_api(request: Request) -> bool:
-    """Whether a program has asked, and reads JSON."""
-    path: str = request.scope["path"]
-    return f"{path.removeprefix(request.scope.get('root_path', ''))}/".startswith("/api/")
 
 
 def _json(answer: api.Reply) -> Response:

@@ -8,12 +8,14 @@ import asyncio
 import base64
 import binascii
 import hmac
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from duly.web.api import failure
 
 QUERY_BYTES_MAX: Final = 4096
 _DELAY_SECONDS: Final = 1.0
@@ -68,19 +70,22 @@ class Guard:
     def _refusal(self, scope: Scope) -> Response | None:
         headers = Headers(scope=scope)
         if self._hosts and bare_host(headers.get("host", "")) not in self._hosts:
-            return PlainTextResponse(
-                "This host name is not one of the dashboard's. Name it with --allowed-host, or allowed_hosts=.\n", 421
+            return _refused(
+                scope,
+                "This host name is not one of the dashboard's. Name it with --allowed-host, or allowed_hosts=.",
+                421,
             )
         if self._token is not None and not self._shows_token(headers.get("authorization", "")):
-            return PlainTextResponse(
-                "A token is needed: as a bearer token, or as the password of any user.\n",
+            return _refused(
+                scope,
+                "A token is needed: as a bearer token, or as the password of any user.",
                 401,
                 {"WWW-Authenticate": 'Basic realm="duly", charset="UTF-8"'},
             )
         if scope["method"] not in {"GET", "HEAD"}:
-            return PlainTextResponse("The dashboard only shows; it changes nothing.\n", 405, {"Allow": "GET, HEAD"})
+            return _refused(scope, "The dashboard only shows; it changes nothing.", 405, {"Allow": "GET, HEAD"})
         if len(scope["query_string"]) > QUERY_BYTES_MAX:
-            return PlainTextResponse(f"The query is longer than {QUERY_BYTES_MAX} bytes.\n", 414)
+            return _refused(scope, f"The query is longer than {QUERY_BYTES_MAX} bytes.", 414)
         return None
 
     def _shows_token(self, authorization: str) -> bool:
@@ -88,7 +93,7 @@ class Guard:
         scheme, _, credentials = authorization.partition(" ")
         credentials = credentials.strip()
         if scheme.lower() == "bearer":
-            return hmac.compare_digest(credentials.encode(), self._token)
+            return hmac.compare_digest(credentials.encode("latin-1"), self._token)  # as headers are decoded
         if scheme.lower() != "basic":
             return False
         try:
@@ -96,6 +101,18 @@ class Guard:
         except (binascii.Error, ValueError):
             return False
         return hmac.compare_digest(password, self._token)
+
+
+def is_of_api(scope: Scope) -> bool:
+    """Whether a program has asked, and reads JSON."""
+    path: str = scope["path"]
+    return f"{path.removeprefix(scope.get('root_path', ''))}/".startswith("/api/")
+
+
+def _refused(scope: Scope, text: str, status: int, headers: Mapping[str, str] | None = None) -> Response:
+    if is_of_api(scope):
+        return Response(failure(text, None, status).text(), status, headers, media_type="application/json")
+    return PlainTextResponse(f"{text}\n", status, headers)
 
 
 def bare_host(host: str) -> str:

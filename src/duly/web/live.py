@@ -6,11 +6,12 @@ interval, in a thread: a file takes some ten microseconds, a server that does no
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Hashable
+from collections.abc import AsyncIterator, Hashable, Iterator, Mapping
 from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from duly.web.source import StoreSource
 
@@ -18,6 +19,7 @@ ENDING: Final = "duly.ending"
 """The event in the scope of a request that is set when its server ends: a server of our own provides it."""
 
 STREAMS_MAX: Final = 100
+_MEDIA_TYPE: Final = "text/event-stream"
 _HEARTBEAT_SECONDS: Final = 15.0
 """A proxy closes a connection that says nothing, and a client that is gone shows only when something is sent."""
 
@@ -39,27 +41,32 @@ class Live:
             return PlainTextResponse("Too many pages are open; this one goes on without live updates.\n", 503)
         headers = {"X-Accel-Buffering": "no"}  # nginx would keep events back
         if request.method == "HEAD":
-            return Response(media_type="text/event-stream", headers=headers)
-        return StreamingResponse(self._events(request), media_type="text/event-stream", headers=headers)
+            return Response(media_type=_MEDIA_TYPE, headers=headers)
+        return _Stream(self, self._events(request), headers)
 
-    async def _events(self, request: Request) -> AsyncIterator[str]:
+    @contextlib.contextmanager
+    def one_more(self) -> Iterator[None]:
+        """A stream is open."""
         self._streams += 1
         try:
-            seen = await self._look()
-            silent = 0.0
-            yield "retry: 3000\n\n"
-            while not await request.is_disconnected():
-                if await self._is_ending(request):
-                    return
-                silent += self._source.refresh_seconds
-                if (number := await self._look()) != seen:
-                    seen, silent = number, 0.0
-                    yield f"event: changed\ndata: {number}\n\n"
-                elif silent >= _HEARTBEAT_SECONDS:
-                    silent = 0.0
-                    yield ": nothing new\n\n"
+            yield
         finally:
             self._streams -= 1
+
+    async def _events(self, request: Request) -> AsyncIterator[str]:
+        seen = await self._look()
+        silent = 0.0
+        yield "retry: 3000\n\n"
+        while not await request.is_disconnected():
+            if await self._is_ending(request):
+                return
+            silent += self._source.refresh_seconds
+            if (number := await self._look()) != seen:
+                seen, silent = number, 0.0
+                yield f"event: changed\ndata: {number}\n\n"
+            elif silent >= _HEARTBEAT_SECONDS:
+                silent = 0.0
+                yield ": nothing new\n\n"
 
     async def _is_ending(self, request: Request) -> bool:
         """Wait until the next look, or for the end of the server; it would cancel a stream that does not end itself."""
@@ -84,3 +91,15 @@ class Live:
                 self._number += self._seen is not None
                 self._seen = version
         return self._number
+
+
+class _Stream(StreamingResponse):
+    """A stream that counts from its answer on, not from its first event: many may be asked for at once."""
+
+    def __init__(self, live: Live, events: AsyncIterator[str], headers: Mapping[str, str]) -> None:
+        super().__init__(events, media_type=_MEDIA_TYPE, headers=headers)
+        self._live = live
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._live.one_more():
+            await super().__call__(scope, receive, send)

@@ -28,6 +28,8 @@ _SCALARS: Final[Mapping[type, Mapping[str, Any]]] = {
     CronExpression: {"type": "string"},
 }
 
+_FAILURE: Final = {"application/json": {"schema": {"$ref": "#/components/schemas/Failure"}}}
+
 
 def document() -> dict[str, Any]:
     """The OpenAPI document."""
@@ -70,15 +72,17 @@ def _operation(path: str, endpoint: Endpoint) -> dict[str, Any]:
             }
             for each in endpoint.parameters
         ],
-        "responses": {str(status): _response(status, endpoint) for status in endpoint.statuses},
+        "responses": {
+            **{str(status): _response(status, endpoint) for status in endpoint.statuses},
+            "default": {"description": "A refusal, for want of the token for example", "content": _FAILURE},
+        },
     }
 
 
 def _response(status: int, endpoint: Endpoint) -> dict[str, Any]:
-    schema: dict[str, Any] = {"$ref": "#/components/schemas/Failure"}
-    if status in endpoint.whole:
-        schema = _answer_schema(endpoint)
-    return {"description": HTTPStatus(status).phrase, "content": {"application/json": {"schema": schema}}}
+    is_whole = status in endpoint.whole
+    content = {"application/json": {"schema": _answer_schema(endpoint)}} if is_whole else _FAILURE
+    return {"description": HTTPStatus(status).phrase, "content": content}
 
 
 def _answer_schema(endpoint: Endpoint) -> dict[str, Any]:

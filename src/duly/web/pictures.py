@@ -171,9 +171,9 @@ def simulated(
     for instant, text in _round_steps(first, last, zone):
         parts.append(_text(min(max(place(instant), 22), width - 22), height - 4, text))
     parts.append(f'<path class="ax" d="M0 {base + 0.5:g}H{width:g}"/>')
-    parts.append(
-        _text(0, 9, f"at most {counted(most, 'start')} in {stretch((last - first) / len(intervals) / 1e6)}", "start")
-    )
+    if any(each.total for each in intervals):
+        each_takes = stretch((last - first) / len(intervals) / 1e6)
+        parts.append(_text(0, 9, f"at most {counted(most, 'start')} in {each_takes}", "start"))
     total = Counter[str]()
     for each in intervals:
         total.update(each.starts)

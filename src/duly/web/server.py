@@ -6,10 +6,11 @@ import ipaddress
 import logging
 import socket
 from collections.abc import Collection, Iterator
-from typing import Final
+from typing import Any, Final
 
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from duly.web.live import ENDING
 
@@ -17,7 +18,12 @@ PORT: Final = 8347
 _GRACE_SECONDS: Final = 1
 """How long open streams are waited for when the server ends."""
 
-_CONNECTIONS_MAX: Final = 1_000
+_CONNECTIONS_MAX: Final = 256
+"""Each takes a file descriptor of the process, which has 1,024 as a rule, and may be a scheduler's."""
+
+_HEADER_SECONDS: Final = 10.0
+"""How long a client may take for the head of a request; uvicorn alone would wait for ever."""
+
 _HEADER_BYTES_MAX: Final = 32 * 1024
 _KEEP_ALIVE_SECONDS: Final = 5
 _BACKLOG: Final = 128
@@ -64,6 +70,32 @@ def _is_news(record: logging.LogRecord) -> bool:
     return not cancelled and not record.getMessage().startswith("Cancel ")
 
 
+class BoundedConnection(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
+    """A connection that is closed if there are too many of them, or if its client does not ask for anything."""
+
+    def connection_made(self, transport: Any) -> None:
+        """A client has connected."""
+        super().connection_made(transport)
+        if len(self.connections) > _CONNECTIONS_MAX:
+            transport.abort()
+        else:
+            self._look_again(None)
+
+    def _look_again(self, idle_since: object) -> None:
+        self.loop.call_later(_HEADER_SECONDS, self._look, idle_since)
+
+    def _look(self, idle_since: object) -> None:
+        """Close it if no request has begun since the last look, and none was under way then."""
+        if self.transport.is_closing():
+            return
+        latest = self.cycle
+        is_idle = latest is None or latest.response_complete
+        if is_idle and latest is idle_since:
+            self.transport.close()
+        else:
+            self._look_again(latest if is_idle else self)
+
+
 class Server(uvicorn.Server):
     """Serves until told to; signals are left to the program, which may be a scheduler as well."""
 
@@ -82,7 +114,8 @@ class Server(uvicorn.Server):
                 log_level="warning",
                 access_log=False,
                 server_header=False,
-                limit_concurrency=_CONNECTIONS_MAX,
+                http=BoundedConnection,
+                backlog=_BACKLOG,  # also how many connections are accepted in one round of the event loop
                 h11_max_incomplete_event_size=_HEADER_BYTES_MAX,
                 timeout_keep_alive=_KEEP_ALIVE_SECONDS,
                 timeout_graceful_shutdown=_GRACE_SECONDS,

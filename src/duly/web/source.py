@@ -70,7 +70,7 @@ class StoreSource:
         self._limiters: tuple[CapacityLimiter, CapacityLimiter] | None = None
 
     async def run(self, work: Callable[[], T], *, waits: bool = False) -> T:
-        """Do blocking work in one of the threads; if it waits for a child process, in one of those that may."""
+        """Do blocking work in one of the threads; if it waits, for a child process or a sample, in one that may."""
         if self._limiters is None:
             self._limiters = CapacityLimiter(THREADS), CapacityLimiter(WAITING_THREADS)
         return await to_thread.run_sync(work, limiter=self._limiters[waits])

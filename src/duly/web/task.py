@@ -192,8 +192,10 @@ class _About:
         cut = len(recent) if len(recent) == _RUNS_DRAWN_MAX else None
         counts = Counter(recent.outcomes) + Counter(span.kind for span in first)
         picture = days.picture(counts, spans, unserved, changes, cut)
-        each_linked = len(recent) + len(unserved) <= _TARGETS_MAX
-        links = self._targets(days, unserved) if each_linked else self._hours(days, recent)
+        each_linked = len(recent) <= _TARGETS_MAX
+        links = [*(self._targets(days) if each_linked else self._hours(days, recent))]
+        hours = set() if each_linked else {_hour(days, started_at) for started_at in recent.started_at}
+        links += self._questions(days, [each for each in unserved if _hour(days, begin(each)) not in hours], len(links))
         return {"timeline": picture + days.targets(links), "each_linked": each_linked, "cut": cut}
 
     def _first_span(self, days: Days, recent: RunMarks) -> list[Span]:
@@ -217,8 +219,8 @@ class _About:
         found = Counter(recent.hosts).most_common()
         return {"hosts": found[:HOSTS_SHOWN], "hosts_more": len(found[HOSTS_SHOWN:])}
 
-    def _targets(self, days: Days, unserved: Sequence[Minute]) -> Iterator[TimelineLink]:
-        """Each mark leads to its run, or to the explanation of its minute."""
+    def _targets(self, days: Days) -> Iterator[TimelineLink]:
+        """Each mark of a run leads to it."""
         for run in self._view.runs(RunSelection(self._name, since=days.begin), limit=_TARGETS_MAX):
             place = run_place_text(run.started_at, run.run_id + 1)  # the page of runs that begins with this one
             address = self._link(runs_before=place) + f"#run-{run.run_id}"
@@ -228,14 +230,22 @@ class _About:
             title = f"{self._display.clock(run.started_at)} {run.outcome}{took}{where}"
             end = _end(run.outcome, run.started_at, run.ended_at, self._snapshot.at)
             yield TimelineLink(run.started_at, end, address, title)
+
+    def _questions(self, days: Days, unserved: Sequence[Minute], links: int) -> Iterator[TimelineLink]:
+        """Each minute in which nothing started leads to its explanation; if these are too many, each hour of them."""
+        hours: dict[int, list[Instant]] = {}
         for minute in unserved:
             due = begin(minute)
-            address = self._link(at=f"{as_datetime(due, self._zone):%Y-%m-%dT%H:%M}") + "#why"
-            yield TimelineLink(due, due, address, f"{self._display.clock(due)} due, and nothing started then: why?")
+            hours.setdefault(_hour(days, due) if links + len(unserved) > _TARGETS_MAX else minute, []).append(due)
+        for first, *others in hours.values():
+            address = self._link(at=f"{as_datetime(first, self._zone):%Y-%m-%dT%H:%M}") + "#why"
+            more = f" and {counted(len(others), 'minute')} after it were" if others else ""
+            title = f"{self._display.clock(first)}{more} due, and nothing started then: why?"
+            yield TimelineLink(first, others[-1] if others else first, address, title)
 
     def _hours(self, days: Days, recent: RunMarks) -> Iterator[TimelineLink]:
         """Each hour leads to its runs, because there are very many."""
-        numbers = [(started_at - days.begin) // HOUR for started_at in recent.started_at]
+        numbers = [_hour(days, started_at) for started_at in recent.started_at]
         counts = Counter(numbers)
         hosts: dict[int, Counter[HostName]] = {}
         for number, host in zip(numbers, recent.hosts, strict=False):
@@ -370,6 +380,11 @@ class _About:
             f"duly history {name} {store}",
             f"duly next {shlex.quote(self._expression.text)}",
         ]
+
+
+def _hour(days: Days, at: Instant) -> int:
+    """The number of the hour since these days began."""
+    return (at - days.begin) // HOUR
 
 
 def _end(outcome: str, started_at: Instant, ended_at: Instant | None, at: Instant) -> Instant:

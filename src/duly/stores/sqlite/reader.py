@@ -61,7 +61,7 @@ from duly.stores.sqlite.file import Stamp, exists, kind, opened, restless, stamp
 from duly.stores.sqlite.load import ROW, check_count
 from duly.stores.sqlite.lock import read_holder
 from duly.stores.sqlite.trace import export
-from duly.text import meant
+from duly.text import meant, plain
 
 T = TypeVar("T")
 
@@ -420,9 +420,8 @@ class SqliteView:
     ) -> Cohort:
         tasks, lowest, highest, first_end, success, failure, not_before = counted
         ripe_now, first_ripe, ripe_before = ripe
-        known = [
-            each for each in (mark, first_end, success, failure, first_ripe, *(interruption or ())) if each is not None
-        ]
+        known = [each for each in (mark, first_end, success, failure, first_ripe) if each is not None]
+        known += interruption or ()
         try:
             expression = parse_cron(cron)
             if not {int}.issuperset(map(type, known)):  # text sorts after numbers, so the largest shows it
@@ -598,6 +597,7 @@ class SqliteView:
         while chunk := rows.fetchmany(_CHUNK_ROWS):
             failed = [row[0] for row in chunk if row[_LAST_FAILURE_AT] is not None]
             errors = self._errors(failed, many=many) if failed else {}
+            self._check({str, type(None)}.issuperset(map(type, errors.values())), "a run", "an error that is no text")
             for row, stored in zip(chunk, read_records(row[:-1] for row in chunk), strict=True):
                 yield KnownTask(
                     stored,
@@ -645,7 +645,7 @@ class SqliteView:
             f"UNION ALL {columns} WHERE name = :name AND retired_at IS NOT NULL ORDER BY generation",
             {"name": name},
         )
-        found = [Declaration(*row) for row in rows]
+        found = [self._declaration(row) for row in rows]
         if not found and self._has_unindexed(name):
             check_indexes(self._connection, self._path)
         return found
@@ -664,7 +664,16 @@ class SqliteView:
             "SELECT generation, name, cron, delay_ms, known_since, retired_at FROM tasks WHERE generation = ?",
             (generation,),
         ).fetchone()
-        return None if row is None else Declaration(*row)
+        return None if row is None else self._declaration(row)
+
+    def _declaration(self, row: Sequence[Any]) -> Declaration:
+        declaration = Declaration(*row)
+        what = f"declaration {declaration.generation}"
+        texts = {str}.issuperset(map(type, (declaration.task, declaration.expression)))
+        self._check(texts and type(declaration.retry_delay_ms) is int, what, "a value that duly did not write")
+        since, until = declaration.known_since, declaration.retired_at
+        self._check_moments([since] if until is None else [since, until], what)
+        return declaration
 
     def names(self, *, prefix: str = "", after: str | None = None, limit: int) -> Sequence[str]:
         """Names of tasks in force or in history that begin with a prefix, in order."""
@@ -741,15 +750,22 @@ class SqliteView:
         self._check_moments((run.scheduled_time, run.started_at), f"run {run.run_id}")
         perhaps = (run.ended_at, run.called_at, run.first_started_at)
         self._check_moments([each for each in perhaps if each is not None], f"run {run.run_id}")
+        numbers = type(run.run_id) is int and type(run.attempt) in (int, type(None))
+        texts = {str, type(None)}.issuperset(map(type, (run.error, run.traceback)))
+        self._check(numbers and texts, f"run {run.run_id}", "a number or an error that duly did not write")
         return run
 
     def _check_moments(self, moments: Collection[Any], what: str) -> None:
         """Raise if a column does not hold moments of the calendar; SQLite keeps whatever it is given."""
-        if moments and not (
-            {int}.issuperset(map(type, moments)) and _EARLIEST <= min(moments) <= max(moments) <= _LATEST
-        ):
+        if moments:
+            are_moments = {int}.issuperset(map(type, moments)) and _EARLIEST <= min(moments) <= max(moments) <= _LATEST
+            self._check(are_moments, what, "a time that is none")
+
+    def _check(self, is_well: bool, what: str, has: str) -> None:
+        """Raise unless a record holds values that duly may have written."""
+        if not is_well:
             raise StoreCorruptedError(
-                f"Store {self._path} is damaged: {what} has a time that is none",
+                f"Store {self._path} is damaged: {plain(what, longest=80)} has {has}",
                 store=self._path,
                 hint="restore a backup of the store",
             )
@@ -904,6 +920,7 @@ class SqliteView:
             for table in tables
         )
         oldest = self._connection.execute(f"SELECT ended_at FROM ({first}) ORDER BY started_at, run LIMIT 1").fetchone()
+        self._check(isinstance(highest, int | None), f"run {highest}", "a number that duly did not write")
         return HistoryExtent(int(runs), highest or 0, None if oldest is None else Instant(oldest[0]))
 
     def has_started(self) -> bool:

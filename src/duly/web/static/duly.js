@@ -33,18 +33,24 @@
     } catch { /* the next change asks again */ }
   };
   if (window.EventSource && find("[data-live]")) {
-    let timer;
-    const stream = new EventSource(`${document.documentElement.dataset.base}live`);
+    let timer, stream;
     const soon = () => { timer = 0; refresh(); };
-    // A timer that runs is left alone: a store that keeps changing would put the refresh off for ever.
-    stream.addEventListener("changed", () => { timer ||= setTimeout(soon, document.hidden ? 15000 : 300); });
-    // While there is no connection the page says so; afterwards it may have missed a change.
     const lost = document.documentElement.classList;
-    stream.addEventListener("error", () => lost.add("lost"));
-    stream.addEventListener("open", () => {
-      if (lost.contains("lost")) timer ||= setTimeout(soon, 300);
-      lost.remove("lost");
-    });
+    const connect = () => {
+      stream = new EventSource(`${document.documentElement.dataset.base}live`);
+      // A timer that runs is left alone: a store that keeps changing would put the refresh off for ever.
+      stream.addEventListener("changed", () => { timer ||= setTimeout(soon, document.hidden ? 15000 : 300); });
+      // While there is no connection the page says so; afterwards it may have missed a change.
+      stream.addEventListener("error", () => {
+        lost.add("lost");
+        if (stream.readyState === EventSource.CLOSED) setTimeout(connect, 15000); // an answer that is no stream
+      });
+      stream.addEventListener("open", () => {
+        if (lost.contains("lost")) timer ||= setTimeout(soon, 300);
+        lost.remove("lost");
+      });
+    };
+    connect();
     document.addEventListener("visibilitychange", () => {
       if (!document.hidden && timer) { clearTimeout(timer); soon(); }
     });
