@@ -584,8 +584,13 @@ class _Question:
 
 
 def _no_downtime_on_record() -> Reason:
-    text = "no downtime is on record for it: all slots were taken, the event loop was blocked, the host slept, "
-    return Reason("noDowntimeOnRecord", text + "its clock was set, or a store fault kept the start from being written")
+    text = (
+        "no downtime is on record for it: all slots were taken, the event loop was blocked, the host slept, its clock "
+    )
+    text += (
+        "was set, the scheduler was stopped and initialised again in the same process, or a store fault kept the start "
+    )
+    return Reason("noDowntimeOnRecord", text + "from being written")
 
 
 def _duration(microseconds: int) -> str:
