@@ -35,7 +35,8 @@ _STYLES = {
     "--at",
     "at",
     metavar="TIME",
-    help=f"Explain this minute: {MOMENT_FORMS}; the default is the latest at which the task was due.",
+    help=f"Explain this minute: {MOMENT_FORMS}; the default is the latest at which the task was due, "
+    "or the present one if it has not been due yet.",
 )
 @click.option(
     "--tz",
