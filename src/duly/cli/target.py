@@ -391,7 +391,7 @@ def _fail_with_traceback(target: Target, what: str, error: BaseException) -> NoR
     excerpt, whole = shortened_traceback(error), "".join(traceback.format_exception_only(error)).strip()
     if isinstance(error, SyntaxError):
         reason = whole.rsplit("\n", 1)[-1]  # the lines before it are in the excerpt
-    elif (reason := _in_one_line(whole)) != whole:
+    elif (reason := _in_one_line(whole)) != whole and not _is_chained(error):  # the end of a chain's excerpt is it
         excerpt = f"{excerpt}\n{whole}"
     failure = TargetFailure(f"{target.text} {what}: {reason}", None, Exit.TARGET, excerpt)
     names = {frame.filename for frame in traceback.extract_tb(error.__traceback__)}
@@ -412,9 +412,9 @@ def shortened_traceback(error: BaseException) -> str:
 
     What the exception was raised from, and the members of a group, are shown with it.
     """
-    shown = own_frames_left_out(error, sys.maxsize)
-    if shown.__cause__ or (shown.__context__ and not shown.__suppress_context__) or getattr(shown, "exceptions", None):
+    if _is_chained(error):
         return "".join(own_frames_left_out(error, _TRACEBACK_FRAMES_MAX).format()).rstrip("\n")
+    shown = own_frames_left_out(error, sys.maxsize)
     left_out = len(shown.stack) - _TRACEBACK_FRAMES_MAX
     lines = traceback.format_list(shown.stack[-_TRACEBACK_FRAMES_MAX:])
     if left_out > 0:
@@ -422,3 +422,9 @@ def shortened_traceback(error: BaseException) -> str:
     if isinstance(error, SyntaxError):
         lines += traceback.format_exception_only(error)[:-1]  # the place; the message has been printed above it
     return "".join(lines).rstrip("\n")
+
+
+def _is_chained(error: BaseException) -> bool:
+    """Whether the excerpt of an exception has others in it, and so its message, too."""
+    context = None if error.__suppress_context__ else error.__context__
+    return bool(error.__cause__ or context or isinstance(error, BaseExceptionGroup))
