@@ -30,16 +30,23 @@ class ReaderGoneError(OutputError):
 class _Output(io.FileIO):
     """Standard output, whose errors cannot be taken for those of another file."""
 
+    leads_to_errors = False
+    """While it does, what cannot be written is dropped, as `_Errors` does."""
+
     def write(self, data: "ReadableBuffer") -> int:
+        written: int | None = None
         try:
-            written: int | None = super().write(data)
-        except BrokenPipeError as fault:
-            raise ReaderGoneError from fault
+            written = super().write(data)
         except OSError as fault:
-            raise OutputError(fault.errno, fault.strerror) from fault
-        if written is None:  # a pipe that does not let writers wait is full
+            if not self.leads_to_errors:
+                raise _output_error(fault) from fault
+        if written is None and not self.leads_to_errors:  # a pipe that does not let writers wait is full
             raise OutputError(errno.EAGAIN, os.strerror(errno.EAGAIN))
-        return written
+        return memoryview(data).nbytes if written is None else written
+
+
+def _output_error(fault: OSError) -> OutputError:
+    return ReaderGoneError() if isinstance(fault, BrokenPipeError) else OutputError(fault.errno, fault.strerror)
 
 
 class _Errors(io.FileIO):
@@ -193,15 +200,26 @@ def output_kept(take: Callable[[str, CurrentRun | None], object]) -> Iterator[tu
 
 @contextlib.contextmanager
 def output_to_errors() -> Iterator[None]:
-    """Send what is printed inside to standard error, by child processes, too."""
-    sys.stdout.flush()
+    """Send what is printed inside to standard error, by child processes, too; what that does not take is dropped.
+
+    The stream stays the one it is: loggers that are made inside may keep it, and write their lines to standard output
+    afterwards.
+    """
+    stream = sys.stdout
+    stream.flush()
+    raw = getattr(getattr(stream, "buffer", None), "raw", None)
+    output = raw if isinstance(raw, _Output) else None
     number = os.dup(STANDARD_OUTPUT)
     os.dup2(2, STANDARD_OUTPUT)
+    if output is not None:
+        output.leads_to_errors = True
     try:
         yield
     finally:
-        with contextlib.suppress(OSError):
-            sys.stdout.flush()
+        with contextlib.suppress(OSError, ValueError):  # or closed inside
+            stream.flush()
+        if output is not None:
+            output.leads_to_errors = False
         os.dup2(number, STANDARD_OUTPUT)
         os.close(number)
 
