@@ -219,10 +219,11 @@ def _check_name(file: Path, name: str) -> None:
 def _import(target: Target) -> ModuleType:
     if target.file is not None:
         _check_name(target.file, target.module)
+    source = b"" if target.file is None else _source_of(target, target.file)
     try:
-        return (
-            importlib.import_module(target.module) if target.file is None else _import_file(target.file, target.module)
-        )
+        if target.file is not None:
+            return _import_file(target.file, target.module, source)
+        return importlib.import_module(target.module)
     except ModuleNotFoundError as error:
         # Either TARGET itself is missing, or a package that it is in; any other name is an import inside it.
         if target.file is None and error.name and (target.module + ".").startswith(error.name + "."):
@@ -234,7 +235,17 @@ def _import(target: Target) -> ModuleType:
         _fail_with_traceback(target, "cannot be imported", error)
 
 
-def _import_file(path: Path, name: str) -> ModuleType:
+def _source_of(target: Target, file: Path) -> bytes:
+    name = target.text.removesuffix(f":{target.attribute}")
+    try:
+        return file.read_bytes()
+    except FileNotFoundError:  # found before, or the target would be none; a reload may come later
+        fail(f"no such file: {name}", None, Exit.TARGET)
+    except OSError as fault:
+        fail(f"{name} cannot be read: {reason_of(fault)}", "check its owner and mode", Exit.TARGET)
+
+
+def _import_file(path: Path, name: str, source: bytes) -> ModuleType:
     """Run a file as a module. It is compiled here: a bytecode cache, which compares time stamps, misses quick edits."""
     warn_of_other_users(path, "others can run code as you")
     spec = importlib.util.spec_from_loader(name, SourceFileLoader(name, str(path)))  # whatever its name ends in
@@ -242,7 +253,7 @@ def _import_file(path: Path, name: str) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     _file_modules.add(name)
-    exec(compile(path.read_bytes(), str(path), "exec", dont_inherit=True), module.__dict__)
+    exec(compile(source, str(path), "exec", dont_inherit=True), module.__dict__)
     return module
 
 
