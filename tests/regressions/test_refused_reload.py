@@ -22,3 +22,14 @@ def test_a_target_that_was_removed_is_no_such_file(tmp_path: Path) -> None:
     assert failed["error"] == "no such file: tasks.py"
     assert failed["hint"] == "the old registrations go on"
     assert "excerpt" not in failed
+
+
+def test_the_old_registrations_are_said_to_go_on_beside_a_hint(tmp_path: Path) -> None:
+    """Only an error without a hint said so."""
+    write_target(tmp_path, QUICK)
+    with Service("tasks.py", "--store", "state.db", folder=tmp_path) as service:
+        service.expect("ProgramReady")
+        write_target(tmp_path, '[("job", "0 0 31 2 *", quick, timedelta(0))]')
+        service.send(signal.SIGHUP)
+        failed = service.expect("ProgramFailed")
+    assert failed["hint"].startswith("the old registrations go on; ")

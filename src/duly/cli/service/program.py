@@ -314,7 +314,7 @@ class Program:
         except Failure as failure:
             if isinstance(failure, TargetFailure):
                 self._failed = {path: signature(path) for path in failure.files}
-            failure.hint = failure.hint or "the old registrations go on"
+            failure.hint = "the old registrations go on" + (f"; {failure.hint}" if failure.hint else "")
             self._log.failure(failure)
             self._systemd.send(READY=1, STATUS=f"reload failed: {failure.message}")
             return
