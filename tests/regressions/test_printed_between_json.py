@@ -139,6 +139,16 @@ def test_nothing_is_kept_of_a_run_that_has_ended() -> None:
     assert taken == [("half", 1), ("half", 2), ("x" * 70_000, 3), ("outside of them", None), ("last", None)]
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_the_end_of_a_line_that_was_handed_on_makes_no_empty_one(end: str) -> None:
+    """`print` writes it apart from the text; an empty line that was meant is handed on."""
+    taken: list[str] = []
+    lines = PrintedLines(lambda line, _run: taken.append(line))
+    for written in ("x" * 70_000, "", end, end, "y" * 70_000, f"rest{end}", end, "z" * 70_000, f"{end}after{end}"):
+        lines.write(written.encode())
+    assert taken == ["x" * 70_000, "", "y" * 70_000, "rest", "", "z" * 70_000, "after"]
+
+
 def test_prints_stay_prints_in_the_log_for_people(folder: Path) -> None:
     """On a terminal they stand between the lines, as they were printed."""
     with Terminal("run", "noisy.py:make", "--store", "state.db", folder=folder) as terminal:

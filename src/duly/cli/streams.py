@@ -124,6 +124,8 @@ class PrintedLines(io.BufferedIOBase):
         self._take = take
         self._begun: dict[_Author, tuple[CurrentRun | None, bytes]] = {}
         """Beginnings of lines, with their runs."""
+        self._handed_on: set[_Author] = set()
+        """Those whose line was too long to wait for its end, which comes yet."""
         # A signal handler may print in the midst of a print.
         self._lock = threading.RLock()
 
@@ -140,8 +142,12 @@ class PrintedLines(io.BufferedIOBase):
         with self._lock:
             _, begun = self._begun.pop(author, (run, b""))
             *lines, begun = (begun + given).split(b"\n")
+            if given and author in self._handed_on:
+                self._handed_on.remove(author)
+                lines = lines[1:] if lines and lines[0] in (b"", b"\r") else lines
             if len(begun) > _LONGEST_LINE:
                 lines, begun = [*lines, begun], b""
+                self._handed_on.add(author)
             if begun:
                 self._begun[author] = run, begun
         for line in lines:
@@ -160,6 +166,7 @@ class PrintedLines(io.BufferedIOBase):
     def _end(self, author: "_Author") -> None:
         with self._lock:
             run, begun = self._begun.pop(author, (None, b""))
+            self._handed_on.discard(author)
         if begun:
             self._hand_on(begun, run)
 
