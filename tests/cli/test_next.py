@@ -102,3 +102,18 @@ def test_wrong_usage_gives_one_message_and_a_documented_code(
     assert message in done.err
     assert done.err.count("error: ") == 1
     assert "Traceback" not in done.err
+
+
+@pytest.mark.parametrize(
+    ("since", "said"),
+    [("9999-01-01", ["  no start before the calendar ends, with the year 9999"]), ("9993-01-01", None)],
+)
+def test_the_end_of_the_calendar_is_said(since: str, said: list[str] | None, tmp_path: Path) -> None:
+    """A header with nothing below it looked like an answer that was cut off."""
+    lines = duly("next", "0 0 29 2 *", "--from", since, folder=tmp_path).out.splitlines()
+    assert lines[-1:] == (said or ["  no further start before the calendar ends, with the year 9999"])
+    assert len(lines) == (3 if said else 4)
+    target = write_target(tmp_path, '[("leap", "0 0 29 2 *", quick, timedelta(0))]')
+    assert duly("next", target, "--merged", "--from", since, folder=tmp_path).out.splitlines()[-1:] == lines[-1:]
+    exactly = duly("next", "0 0 29 2 *", "--from", "9993-01-01", "-n", "1", folder=tmp_path).out
+    assert "calendar" not in exactly

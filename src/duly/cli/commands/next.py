@@ -79,8 +79,8 @@ def next_(arguments: tuple[str, ...], count: int, since: str, tz: str | None, me
     elif not tasks:
         say("no tasks")
     else:
-        text = _Text(at, ", ".join([plain(zone_name(zone)), f"from {begin:%Y-%m-%d %H:%M}"]))
-        sys.stdout.writelines(text.merged(tasks, calendar, count) if merged else text.by_task(tasks, calendar))
+        text = _Text(at, count, ", ".join([plain(zone_name(zone)), f"from {begin:%Y-%m-%d %H:%M}"]))
+        sys.stdout.writelines(text.merged(tasks, calendar) if merged else text.by_task(tasks, calendar))
     return Exit.OK
 
 
@@ -103,8 +103,9 @@ def _refuse(check: CronCheck) -> NoReturn:
 class _Text:
     """The answer for people, line by line; text that tasks share is written once and repeated."""
 
-    def __init__(self, at: Instant, circumstances: str) -> None:
+    def __init__(self, at: Instant, count: int, circumstances: str) -> None:
         self._at = at
+        self._count = count
         self._circumstances = circumstances
         self._start = lru_cache(_STARTS_KEPT)(self._line_of)
         self._day = lru_cache(_STARTS_KEPT)(lambda day: f"{day:%a %Y-%m-%d}")
@@ -128,13 +129,13 @@ class _Text:
             leaps = [(instant_of(leap.at), styled(f"  {leap_in_words(leap)}", "yellow")) for leap in coming.leaps]
             events = [*leaps, *zip(map(instant_of, coming.starts), starts, strict=True)]
             starts = [line for _, line in sorted(events, key=lambda event: event[0])]
-        lines += starts
+        lines += [*starts, *self._end_of_calendar(coming.starts)]
         return "".join(f"{line}\n" for line in lines)
 
-    def merged(self, tasks: Tasks, calendar: Calendar, count: int) -> Iterator[str]:
+    def merged(self, tasks: Tasks, calendar: Calendar) -> Iterator[str]:
         """One list of the starts of all tasks."""
         yield styled(f"{counted(len(tasks), 'task')}, {self._circumstances}", "dim") + "\n"
-        starts = calendar.merged(((task or "", expression) for task, expression in tasks), count)
+        starts = calendar.merged(((task or "", expression) for task, expression in tasks), self._count)
         shown = [self._start(each.at) for each in starts]
         width = max(map(len, shown), default=0)
         lines = [
@@ -150,6 +151,14 @@ class _Text:
         ]
         for _, _, line in sorted(lines, key=lambda line: line[:2]):
             yield f"{line}\n"
+        for line in self._end_of_calendar(starts):
+            yield f"{line}\n"
+
+    def _end_of_calendar(self, starts: Sequence[object]) -> Iterator[str]:
+        if len(starts) < self._count:
+            yield styled(
+                f"  no {'further ' if starts else ''}start before the calendar ends, with the year 9999", "yellow"
+            )
 
     def _line_of(self, start: datetime) -> str:
         instant = instant_of(start)
