@@ -889,3 +889,14 @@ async def test_a_level_that_changes_is_obeyed_at_once(logger: logging.Logger, ea
         logger.setLevel(logging.INFO)
         await host.advance(minutes=1)
         assert ear.events() == ["TaskRunStarted", "TaskRunCompleted"]
+
+
+def test_a_duration_is_written_without_the_noise_of_its_last_digits() -> None:
+    """As in the JSON log of `duly run`; `fields` of the record keep all of them."""
+    event = TaskRunCompleted("job", 5.17066999987037, 7)
+    assert delivery.readable(event.name, event.fields).split()[:3] == [
+        "TaskRunCompleted",
+        "taskName=job",
+        "duration=5.171",
+    ]
+    assert event.fields["duration"] == 5.17066999987037

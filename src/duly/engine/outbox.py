@@ -19,7 +19,7 @@ DELIVERY_SECONDS_MAX: Final = 0.010
 
 _logger: Final = logging.getLogger("duly")
 
-_NUMBERS: Final = frozenset({int, float, bool, type(None)})  # types whose text is always printable
+_NUMBERS: Final = frozenset({int, bool, type(None)})  # types whose text is always printable
 
 
 class Outbox:
@@ -149,6 +149,8 @@ def readable(name: str, fields: Mapping[str, Any]) -> str:
 
 def _field(value: object) -> str:
     """A value of a field, in quotes where it could be taken for more than one."""
+    if type(value) is float:
+        return str(round(value, 3))  # milliseconds, with more digits than any clock has
     if type(value) in _NUMBERS:
         return str(value)
     if not isinstance(value, str):
