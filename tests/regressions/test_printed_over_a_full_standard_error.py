@@ -1,6 +1,6 @@
-"""What TARGET printed while it was imported came out on standard output, if standard error took nothing.
+"""Prints of TARGET while it was imported came out on standard output, if standard error took nothing.
 
-It stood before the JSON document there; with PYTHONUNBUFFERED, TARGET was refused instead.
+They stood before the JSON document there; with PYTHONUNBUFFERED, TARGET was refused instead.
 """
 
 import json

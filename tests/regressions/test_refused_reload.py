@@ -1,4 +1,4 @@
-"""What `duly run` said of a reload that was refused: frames of pathlib, or a hint without what goes on meanwhile."""
+"""The log of a reload that was refused had frames of pathlib, or a hint without what goes on meanwhile."""
 
 import signal
 from pathlib import Path

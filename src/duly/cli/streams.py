@@ -125,7 +125,7 @@ class PrintedLines(io.BufferedIOBase):
         self._begun: dict[_Author, tuple[CurrentRun | None, bytes]] = {}
         """Beginnings of lines, with their runs."""
         self._handed_on: set[_Author] = set()
-        """Those whose line was too long to wait for its end, which comes yet."""
+        """Authors of a line that was too long to wait for its end, which comes yet."""
         # A signal handler may print in the midst of a print.
         self._lock = threading.RLock()
 

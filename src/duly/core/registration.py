@@ -244,12 +244,12 @@ class _Takes(NamedTuple):
 
     by_position: Sequence[str]
     only_by_position: int
-    """How many of these cannot be given by name; they come first."""
+    """The number of these that cannot be given by name; they come first."""
     required: int
-    """How many of these have no default; they come first."""
+    """The number of these that have no default; they come first."""
     only_by_name: Sequence[str]
     optional: Container[str]
-    """Those `only_by_name` that have a default."""
+    """Names among `only_by_name` that have a default."""
     more_by_position: bool
     more_by_name: bool
 
@@ -270,7 +270,7 @@ def _certainly_takes(function: FunctionType, given: int, named: set[str]) -> boo
 
 
 def _misfit(inner: Any, takes: _Takes, given: int, named: set[str], objects: int) -> str | None:
-    """What is wrong with the arguments of a call, and what to do about it; None if the callable takes them."""
+    """The fault in the arguments of a call, and what to do about it; None if the callable takes them."""
     total = given + objects
     if total > len(takes.by_position) and not takes.more_by_position:
         if not given:
