@@ -263,10 +263,10 @@ def _certainly_takes(function: FunctionType, given: int, named: set[str]) -> boo
     required = code.co_argcount - len(function.__defaults__ or ())
     if code.co_kwonlyargcount or not required <= given + len(named) <= code.co_argcount:
         return False
+    if not named:
+        return True
     names = code.co_varnames[: code.co_argcount]
-    return not named or (
-        named.issuperset(names[given:required]) and named.issubset(names[max(given, code.co_posonlyargcount) :])
-    )
+    return named.issuperset(names[given:required]) and named.issubset(names[max(given, code.co_posonlyargcount) :])
 
 
 def _misfit(inner: Any, takes: _Takes, given: int, named: set[str], objects: int) -> str | None:
