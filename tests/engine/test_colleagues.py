@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import timedelta
 from itertools import pairwise
 
 import pytest
 
 from duly.core.moments import Instant
+from duly.core.news import Unreadable
 from duly.core.task import Running
 from duly.engine.colleagues import UNEXPLAINED_MAX
 from duly.errors import ScheduleTaskError, StoreError
@@ -111,6 +113,24 @@ async def test_a_host_that_is_too_far_behind_loads_anew(cluster: SimulatedCluste
     assert await pod.colleagues.learn()
     assert pod.membership.position.seq == cluster.memory.last_seq()
     assert pod.sharing() == (1, 2)
+
+
+async def test_an_entry_of_a_kind_that_a_newer_version_wrote_is_loaded(cluster: SimulatedCluster) -> None:
+    """Hosts of two versions of the library work side by side: what the entry changed stands in the store."""
+    pod = await joined(cluster, yearly("a", "b"))
+    other = await joined(cluster, yearly("a", "b"))
+    pod.host.freeze()
+    await other.declare(yearly("a"))
+    pod.host.frozen = False
+    memory = cluster.memory
+    seq = memory.last_seq()
+    memory.log[seq] = replace(memory.log[seq], content=Unreadable("halted"))
+    assert pod.names() == {"a", "b"}
+    assert await pod.colleagues.learn()
+    assert pod.names() == {"a"}
+    assert pod.membership.position.seq == seq
+    await cluster.advance(minutes=2)
+    assert pod.told(StoreFault) == []
 
 
 async def test_an_instant_in_the_log_has_passed_for_its_readers(cluster: SimulatedCluster) -> None:
