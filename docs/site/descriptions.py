@@ -38,7 +38,7 @@ _TUTORIAL: Final = _all(
         "docs/tutorial/1-a-task.md": "Write a file with a task, and run it with `duly run`.",
         "docs/tutorial/2-a-kill.md": "Kill the scheduler in the middle of a run, and see that the run starts again.",
         "docs/tutorial/3-a-change.md": "Change the list of tasks, and let `duly plan` show beforehand what that does.",
-        "docs/tutorial/4-a-look.md": "See with history, status and the dashboard what failed, and with `duly next` what comes.",
+        "docs/tutorial/4-a-look.md": "See in history and dashboard what failed, and with `duly next` what comes.",
         "docs/tutorial/5-a-test.md": "Test a night of tasks in milliseconds, with simulated time.",
     },
 )
@@ -49,7 +49,7 @@ _HOW_TO: Final = _all(
         "docs/operations.md": "Run duly as a service or in a container: deploys, backups, health checks, alerts.",
         "docs/cluster.md": "Let several processes or machines be one scheduler, on a PostgreSQL database.",
         "docs/dashboard.md": "Show a store in the browser: start and protect the dashboard, its pages, its JSON API.",
-        "docs/how-to/dashboard-behind-a-proxy.md": "Put the dashboard behind nginx or Caddy, at a host name or a path of its own.",
+        "docs/how-to/dashboard-behind-a-proxy.md": "Serve the dashboard behind nginx or Caddy, at a host or path.",
         "docs/moving/index.md": "What is the same and what is different for people who come from another scheduler.",
         "docs/moving/cron.md": "Move crontabs and systemd timers to duly, with `duly import crontab`.",
         "docs/moving/apscheduler.md": "Move jobs of APScheduler 3 or 4 to duly, with `duly import apscheduler`.",
