@@ -7,7 +7,8 @@ places for some, so a copy of the pages is made, in which
 - a link to another file (an example, a test) leads to a copy of it,
 - an anchor that is not a heading (`<a id="...">`) is a label of Sphinx,
 - a picture in the language of mermaid is the SVG that was made of it, or its text if there is none,
-- the first page has the navigation, and each public module a page that is filled from its docstrings.
+- the first page begins with the first screen of the README instead of its own title, and has the navigation,
+- each public module has a page that is filled from its docstrings.
 """
 
 import ast
@@ -101,11 +102,16 @@ class Assembly:
 
     def page(self, name: str, place: str) -> str:
         """A page of the repository, as the site has it."""
-        text = (ROOT / name).read_text(encoding="utf-8")
-        text = replaced(text, _LINK, lambda found: self.link(name, place, found[1], found[2]))
+        text = self.linked(name, place, (ROOT / name).read_text(encoding="utf-8"))
+        if name == FRONT:
+            text = f"{self.linked('README.md', place, first_screen())}## Documentation\n\n{without_title(text)}"
         text = _ANCHOR.sub(lambda found: f"[{found[2]}]{{#{label(found[1])}}}", text)
         text = _MERMAID.sub(lambda found: self.picture(name, place, found[1]), text)
         return text + self.navigation(name)
+
+    def linked(self, name: str, place: str, text: str) -> str:
+        """The text of a page, with links that hold at this place on the site."""
+        return replaced(text, _LINK, lambda found: self.link(name, place, found[1], found[2]))
 
     def link(self, name: str, place: str, target: str, anchor: str) -> str:
         """A link of a page, as it holds on the site."""
@@ -189,6 +195,18 @@ def title_of(text: str) -> str:
     found = re.search(r"^# (.+)$", text, re.MULTILINE)
     assert found is not None
     return found[1]
+
+
+def first_screen() -> str:
+    """The README up to its first section: what duly is, what it does after a kill, and what changes for users of others."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    return text[: text.index("\n## ") + 1]
+
+
+def without_title(text: str) -> str:
+    """A page without its title and its first paragraph."""
+    _title, _introduction, rest = text.split("\n\n", 2)
+    return rest
 
 
 def caption_of(mermaid: str) -> str:

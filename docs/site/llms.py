@@ -42,7 +42,7 @@ def overview() -> str:
 
 def everything() -> str:
     """llms-full.txt: every page as it stands in the repository, after a line with its path."""
-    names = [FRONT, *(name for _, found in listed() for name in found)]
+    names = ["README.md", FRONT, *(name for _, found in listed() for name in found)]
     return "\n".join(f"<!-- {name} -->\n\n{(ROOT / name).read_text(encoding='utf-8')}" for name in names)
 
 

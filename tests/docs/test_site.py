@@ -49,6 +49,18 @@ def test_links_of_a_page_hold_on_the_site(assembly: Assembly) -> None:
     assert (assembly.target / "repository/examples/duly.service").exists()
 
 
+def test_the_first_page_begins_with_the_first_screen_of_the_readme(assembly: Assembly) -> None:
+    """Before the list of pages; its links lead to the site's own pages."""
+    front = (assembly.target / "index.md").read_text()
+    readme = (ROOT / "README.md").read_text()
+    shown, _, listed = front.partition("## Documentation")
+    assert shown == readme[: readme.index("\n## ") + 1]
+    assert "kill -9" in shown
+    assert "coming from" in shown
+    assert re.findall("^#.*", front, re.MULTILINE) == ["# duly", "## Documentation"]
+    assert "[Tutorial](tutorial/index.md)" in listed
+
+
 def test_every_link_of_the_source_leads_to_a_file(assembly: Assembly) -> None:
     """Sphinx says so, too, where it is installed."""
     paths = [assembly.target / page for name, page in pages().items() if name != "README.md"]
@@ -117,7 +129,7 @@ def test_llms_txt_lists_every_page_with_a_sentence() -> None:
     assert set(re.findall(r"\]\(([^)]+)\.html\)", listed)) == {place.removesuffix(".md") for place in places}
     assert len(re.findall(r"\.html\): .{10,}\.$", listed, re.MULTILINE)) == len(places)
     full = llms.everything()
-    assert all(f"<!-- {name} -->" in full for name in pages() if name != "README.md")
+    assert all(f"<!-- {name} -->" in full for name in pages())
 
 
 def test_every_page_has_a_kind_and_a_sentence() -> None:
