@@ -198,7 +198,7 @@ def title_of(text: str) -> str:
 
 
 def first_screen() -> str:
-    """The README up to its first section: what duly is, what it does after a kill, and what changes for users of others."""
+    """The README up to its first section: what duly is, what it does after a kill, what changes for its new users."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     return text[: text.index("\n## ") + 1]
 
