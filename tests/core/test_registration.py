@@ -8,7 +8,7 @@ from datetime import timedelta
 from enum import StrEnum
 from functools import partial
 from typing import Any, NamedTuple
-from unittest.mock import AsyncMock
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 from hypothesis import given
@@ -436,6 +436,8 @@ if sys.version_info >= (3, 12):  # the standard way to say that a plain function
         (InheritedAsyncCallable(), RunsOn.LOOP),
         (partial(AsyncCallable()), RunsOn.LOOP),
         (AsyncMock(), RunsOn.LOOP),
+        (AsyncMock(spec=on_the_loop), RunsOn.LOOP),
+        (Mock(spec=in_a_thread), RunsOn.THREAD),
         (in_a_thread, RunsOn.THREAD),
         (lambda: None, RunsOn.THREAD),
         (partial(in_a_thread), RunsOn.THREAD),

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from datetime import timedelta
 from functools import partial
 from typing import Any
-from unittest.mock import AsyncMock, Mock
+from unittest.mock import AsyncMock, MagicMock, Mock
 
 import pytest
 
@@ -293,6 +293,21 @@ class Proxy:
     def __call__(first: int = 1) -> None: ...
 
 
+class Transparent:
+    """A proxy that says it is the function that it wraps, and passes an argument of its own."""
+
+    __code__ = needs_one.__code__
+    __defaults__ = None
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        """As proxies of wrapt have it."""
+        return types.FunctionType
+
+    def __call__(self) -> None:
+        return needs_one(1)
+
+
 class AddsOne(partial[None]):
     """A partial whose call does something else."""
 
@@ -308,7 +323,8 @@ class AddsOne(partial[None]):
         bound(needs_two, 1, second=2, third=3), bound(by_position, 1, second=3), bound([].append, 1), Proxy(),
         bound(Proxy(), 1), AddsOne(needs_one), AddsOne(needs_one, 1, 2), bound(print, "a", end=""),
         types.MethodType(bound(needs_two, 1), 2), types.MethodType(print, "a"), bound(functools.lru_cache(plain)),
-        bound(dict, a=1), type("Made", (), {}),
+        bound(dict, a=1), type("Made", (), {}), Transparent(),
+        Mock(spec=plain), MagicMock(spec=plain), AsyncMock(spec=coroutine), Mock(spec=Job().run),
     ],
 )  # fmt: skip
 def test_a_callable_that_takes_what_it_is_given_is_accepted(callback: Any) -> None:

@@ -189,7 +189,14 @@ def where_it_runs(callback: Callback) -> RunsOn:
     while isinstance(inner, partial):
         inner = inner.func
     call = type(inner).__call__ if callable(inner) else None
-    return RunsOn.LOOP if inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(call) else RunsOn.THREAD
+    return RunsOn.LOOP if _makes_a_coroutine(inner) or _makes_a_coroutine(call) else RunsOn.THREAD
+
+
+def _makes_a_coroutine(function: object) -> bool:
+    try:
+        return inspect.iscoroutinefunction(function)
+    except TypeError:  # it claims to be a function, and its code is none: Mock(spec=function)
+        return False
 
 
 # --- callables that can never do their work --------------------------------------------------------------------------
@@ -205,16 +212,16 @@ def what_keeps_it_from_work(callback: Callback) -> str | None:
     while True:
         if isinstance(inner, partial) and type(inner).__call__ is partial.__call__:
             given, named, inner = given + len(inner.args), named | inner.keywords.keys(), inner.func
-        elif isinstance(inner, MethodType):
+        elif type(inner) is MethodType:
             objects, inner = objects + 1, inner.__func__
         else:
             break
     function: object = inner
-    if not isinstance(inner, FunctionType):
+    if type(inner) is not FunctionType:  # isinstance() would believe a proxy or a mock that claims to be one
         calls = (kind.__dict__["__call__"] for kind in type(inner).__mro__ if "__call__" in kind.__dict__)
         function = next(calls, None)
     takes = None
-    if isinstance(function, FunctionType):
+    if type(function) is FunctionType:
         flags = function.__code__.co_flags
         if flags & inspect.CO_ASYNC_GENERATOR:
             return f"{_called(inner)} is an async generator function: {_RUNS_NOTHING.format('async for')}"
@@ -223,7 +230,7 @@ def what_keeps_it_from_work(callback: Callback) -> str | None:
             return f"{_called(inner)} is a generator function: {_RUNS_NOTHING.format('for')}"
     if _has_placeholder(callback):
         takes, given, named, objects = _taken_by_signature(callback), 0, set(), 0
-    elif isinstance(function, FunctionType):
+    elif type(function) is FunctionType:
         objects += function is not inner
         takes = None if _certainly_takes(function, given + objects, named) else _taken_by(function)
     elif isinstance(function, WrapperDescriptorType):
