@@ -505,6 +505,30 @@ async def test_burials_that_fail_do_not_keep_a_host_from_beating(cluster: Simula
     assert sorted(event.host for event in pod.told(HostLost)) == [2, 3, 4]
 
 
+async def test_a_burial_that_always_fails_does_not_keep_others_unburied(
+    cluster: SimulatedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SPEC 9.4: the next look begins behind the host whose burial failed."""
+    pod = await joined(cluster, yearly("a"))
+    others = [await joined(cluster, yearly("a")) for _ in range(3)]
+    await cluster.advance(seconds=10)
+    bury = cluster.memory.bury
+
+    def keep_host_2(me: HostIdentity, who: int, beat: int | None) -> int | None:
+        if who == 2:
+            raise StoreError("somebody has locked its row", store="shared memory")
+        return bury(me, who, beat)
+
+    monkeypatch.setattr(cluster.memory, "bury", keep_host_2)
+    for other in others:
+        await other.host.crash()
+    await cluster.advance(seconds=90)
+    assert sorted(event.host for event in pod.told(HostLost)) == [3, 4]
+    monkeypatch.setattr(cluster.memory, "bury", bury)
+    await cluster.advance(seconds=20)
+    assert sorted(event.host for event in pod.told(HostLost)) == [2, 3, 4]
+
+
 async def test_a_skew_is_told_in_milliseconds(cluster: SimulatedCluster) -> None:
     """SPEC 9.11."""
     pod = await joined(cluster, yearly("a"))

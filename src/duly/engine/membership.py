@@ -139,6 +139,8 @@ class Membership:
         self._drift: float | None = None
         self._suspended_at: float | None = None
         self._is_skewed = False
+        self._unburied = 0
+        """The host whose burial failed last."""
         self._failures = 0
         """Beats in a row that were not answered."""
         self._on_record = 0
@@ -343,11 +345,15 @@ class Membership:
         running = [Seen(each.key, each.beat, each.edition, each.lease / MICROSECONDS) for each in living]
         # The next look finds again who is not buried now. After a fault the others wait for that look: each burial may
         # take as long as this host may wait with its next beat.
-        with contextlib.suppress(StoreError):
-            for dead in self._watch.look(sent, received, running):
-                seq = self._beats.bury(self.me, dead.key, dead.beat)
-                if seq is not None:
-                    self._tell(partial(_report_burial, dead.key, seq))
+        dead = self._watch.look(sent, received, running)
+        for each in sorted(dead, key=lambda host: host.key <= self._unburied):  # it is the last one now
+            try:
+                seq = self._beats.bury(self.me, each.key, each.beat)
+            except StoreError:
+                self._unburied = each.key
+                break
+            if seq is not None:
+                self._tell(partial(_report_burial, each.key, seq))
         if self._watch.is_deserted(self.edition_in_force, sent, received, running):
             self._tell(lambda listener: listener.deserted())
 
