@@ -13,6 +13,7 @@ from duly.events import (
     HostJoined,
     HostLeft,
     HostLost,
+    HostOptionOverruled,
     LeaseLost,
     LeaseResumed,
     LeaseSuspended,
@@ -20,6 +21,7 @@ from duly.events import (
     TaskRunFenced,
 )
 from duly.testing import SimulatedCluster
+from tests.cluster.judged_trace import judge_memory
 from tests.cluster.witness import Witness, minutely
 
 LEASE = timedelta(seconds=30)
@@ -485,3 +487,38 @@ async def test_a_refusal_that_the_log_does_not_explain_makes_a_host_load_anew(
     await cluster.advance(minutes=5)
     assert len([event for event in host.events if isinstance(event, StartsRefused)]) == 3
     assert Counter(run.task for run in witness.runs) == {"backup": 5}
+
+
+# --- what a host that joins alone changes ----------------------------------------------------------------------------
+
+
+async def test_a_host_that_joins_alone_acts_on_the_correction_that_it_made(
+    cluster: SimulatedCluster, witness: Witness
+) -> None:
+    """SPEC 2.5 and 9.11: the clock of the store was set back while no host ran; the joining corrects all states."""
+    first = await cluster.host()
+    scheduler = first.scheduler(trace=True)
+    await scheduler.initialize(minutely(witness, first, "report"))
+    await cluster.advance(minutes=2)
+    await scheduler.stop()
+    cluster.set_clock(seconds=-5 * 3600)
+    witness.runs.clear()
+    second = await cluster.host()
+    await second.scheduler(trace=True).initialize(minutely(witness, second, "report"))
+    await cluster.advance(minutes=10)
+    assert len(witness.of("report")) == 10  # this minute counts as served
+    assert not judge_memory(cluster.memory).violations
+
+
+async def test_options_of_a_host_that_joins_alone_count_at_once(cluster: SimulatedCluster, witness: Witness) -> None:
+    """SPEC 9.3: it does not say that others have overruled what it has just put in force, and keeps a trace."""
+    first = await cluster.host()
+    scheduler = first.scheduler(history=50)
+    await scheduler.initialize(minutely(witness, first, "report"))
+    await scheduler.stop()
+    second = await cluster.host()
+    await second.scheduler(history=60, trace=True).initialize(minutely(witness, second, "report"))
+    await cluster.advance(minutes=5)
+    assert (cluster.memory.history, cluster.memory.traced) == (60, True)
+    assert [event for event in second.events if isinstance(event, HostOptionOverruled)] == []
+    assert sum(line.startswith(b'["WK"') for line in cluster.memory.trace_lines()) == 6

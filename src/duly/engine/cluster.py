@@ -77,6 +77,9 @@ class DeclarationResult:
     sent: float
     """When the request was sent, in steady seconds."""
 
+    may_change_more: bool
+    """Whether joining may have changed what was loaded: states ahead of the clock, or the options that count."""
+
 
 class Cluster:
     """One scheduler on a shared store: what it keeps from one host to the next."""
@@ -204,7 +207,7 @@ class Cluster:
         """Make the agenda what is in force now."""
         colleagues, member = engine.colleagues, engine.member
         assert colleagues is not None and member is not None
-        if declaration.answer.verdict is EditionVerdict.JOINED:
+        if declaration.answer.verdict is EditionVerdict.JOINED and not declaration.may_change_more:
             await colleagues.load(declaration.content)
             member.membership.hear_of(declaration.answer.seq or 0)  # its own joining, and what came between
             return
@@ -312,7 +315,8 @@ class Cluster:
             if first is None:
                 raise
             raise ScheduleTaskError(*first, cause) from cause
-        return DeclarationResult(answer, content, resolution, zone, sent)
+        differs = (options.history, options.trace) != (content.history, content.traced)
+        return DeclarationResult(answer, content, resolution, zone, sent, reading.too_far_ahead or differs)
 
     def _send(self, request: EditionRequest, arrivals: Sequence[Arrival]) -> tuple[EditionAnswer, float]:
         """In the thread of writes. A commit can succeed and still report a fault; a number takes effect once."""
