@@ -21,8 +21,8 @@ _GRACE_SECONDS: Final = 1
 _CONNECTIONS_MAX: Final = 256
 """Each takes a file descriptor of the process, which has 1,024 as a rule, and may be a scheduler's."""
 
-_HEADER_SECONDS: Final = 10.0
-"""How long a client may take for the head of a request; uvicorn alone would wait for ever."""
+_SILENCE_SECONDS_MAX: Final = 10.0
+"""How long a client may take for the head of a request, or take nothing of an answer; uvicorn would wait for ever."""
 
 _HEADER_BYTES_MAX: Final = 32 * 1024
 _KEEP_ALIVE_SECONDS: Final = 5
@@ -71,7 +71,7 @@ def _is_news(record: logging.LogRecord) -> bool:
 
 
 class BoundedConnection(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
-    """A connection that is closed if there are too many of them, or if its client does not ask for anything."""
+    """A connection that is closed if there are too many of them, or if its client neither asks nor reads."""
 
     def connection_made(self, transport: Any) -> None:
         """A client has connected."""
@@ -79,21 +79,26 @@ class BoundedConnection(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
         if len(self.connections) > _CONNECTIONS_MAX:
             transport.abort()
         else:
-            self._look_again(None)
+            self._look_again(None, 0)
 
-    def _look_again(self, idle_since: object) -> None:
-        self.loop.call_later(_HEADER_SECONDS, self._look, idle_since)
+    def _look_again(self, idle_since: object, unsent_bytes: int) -> None:
+        self.loop.call_later(_SILENCE_SECONDS_MAX, self._look, idle_since, unsent_bytes)
 
-    def _look(self, idle_since: object) -> None:
-        """Close it if no request has begun since the last look, and none was under way then."""
-        if self.transport.is_closing():
+    def _look(self, idle_since: object, unsent_bytes_before: int) -> None:
+        """Close it if no request has begun since the last look, and none was under way then.
+
+        Abort it if an answer was being sent at the last look, and its client has taken none of it since.
+        """
+        unsent_bytes = self.transport.get_write_buffer_size()
+        if unsent_bytes and unsent_bytes == unsent_bytes_before:
+            self.transport.abort()  # close() would wait until the client has read the rest
             return
         latest = self.cycle
         is_idle = latest is None or latest.response_complete
         if is_idle and latest is idle_since:
             self.transport.close()
-        else:
-            self._look_again(latest if is_idle else self)
+        if unsent_bytes or not self.transport.is_closing():
+            self._look_again(latest if is_idle else self, unsent_bytes)
 
 
 class Server(uvicorn.Server):
