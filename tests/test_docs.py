@@ -18,6 +18,7 @@ from duly.formal import trace
 from duly.insight.json_form import JSON_FORMAT
 from duly.stores.postgres import script
 from duly.stores.sqlite import schema
+from tests.conftest import require
 from tests.docs.pages import Fence, fences, files_before
 
 ROOT = Path(__file__).parent.parent
@@ -71,6 +72,8 @@ def test_an_example_runs(fence: Fence, tmp_path: Path) -> None:
 
     Files that the page has shown before are there.
     """
+    if "from litestar " in fence.text:
+        require("litestar", "pip install -r requirements/dev.txt")
     with start(fence.text, tmp_path, files_before(fence)) as process:
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 0, errors

@@ -2,6 +2,7 @@
 
 app         routes, and what becomes of a failed one
 guard       host names, token, methods, headers: everything that is checked before a page is made
+mount       the path that the dashboard has in another application
 source      the store behind the pages: questions in few threads, and the latest sample
 sampler     what concerns all tasks, looked up in the background
 load        the load to come, counted once an hour

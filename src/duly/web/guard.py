@@ -15,6 +15,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from duly.web import mount
 from duly.web.api import failure
 
 QUERY_BYTES_MAX: Final = 4096
@@ -50,6 +51,7 @@ class Guard:
             if scope["type"] == "websocket":
                 await send({"type": "websocket.close", "code": 1000, "reason": "the dashboard has no web socket"})
             return
+        scope = mount.named(scope)
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
