@@ -277,6 +277,27 @@ def test_the_options_of_the_dashboard_need_the_dashboard(tmp_path: Path) -> None
     assert "--web-token-file" in message
 
 
+def test_a_scheduler_keeps_the_token_file_and_the_allowed_hosts(tmp_path: Path) -> None:
+    """Whoever does not know the token, or comes by another name, is served nothing."""
+    (tmp_path / "tasks.py").write_text(TASKS)
+    token = tmp_path / "token"
+    token.write_text("secret\n")
+    token.chmod(0o600)
+    options = ("--web", "127.0.0.1:0", "--web-token-file", "token", "--web-allowed-host", "cron.example.net")
+    with running(tmp_path, "run", "tasks.py", "--store", "state.db", *options) as process:
+        address = address_in(process)
+        shown = {"Authorization": "Bearer secret"}
+        deadline = time.monotonic() + 60
+        while get(f"{address}/api/v1/task?name=task-001", **shown)[0] != 200:  # until the scheduler has begun
+            assert time.monotonic() < deadline
+        for place in ("/tasks", "/api/v1/tasks?limit=1"):
+            assert get(f"{address}{place}")[0] == 401
+            assert get(f"{address}{place}", Authorization="Bearer wrong")[0] == 401
+            assert get(f"{address}{place}", **shown)[0] == 200
+            assert get(f"{address}{place}", **shown, Host="cron.example.net")[0] == 200
+            assert get(f"{address}{place}", **shown, Host="evil.example")[0] == 421
+
+
 class Hostile:
     """Clients that ask without pause, that never finish a request, and that never read an answer."""
 
