@@ -72,8 +72,9 @@ def test_an_example_runs(fence: Fence, tmp_path: Path) -> None:
 
     Files that the page has shown before are there.
     """
-    if "from litestar " in fence.text:
-        require("litestar", "pip install -r requirements/dev.txt")
+    for framework in ("aiohttp", "litestar"):
+        if f"from {framework} " in fence.text:
+            require(framework, "pip install -r requirements/dev.txt")
     with start(fence.text, tmp_path, files_before(fence)) as process:
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 0, errors
