@@ -102,6 +102,15 @@ def test_split_ends_are_the_first_ones_and_the_rest(kinds: list[tuple[int, bool]
     assert list(rest.singles()) == [*singles[at:], end(7, AT + 9000)]
 
 
+@given(st.lists(st.tuples(st.integers(0, 2), st.booleans()), max_size=12), st.integers(0, 14))
+def test_ends_are_counted_up_to_some_failures(kinds: list[tuple[int, bool]], failures: int) -> None:
+    """What follows the last of them, up to the next one, counts as well."""
+    singles = [end(n, AT + later * 1000, "it broke" if failed else None) for n, (later, failed) in enumerate(kinds)]
+    found = ends_of(*singles).count_up_to(failures)
+    assert sum(each.error is not None for each in singles[:found]) <= failures
+    assert found == len(singles) or sum(each.error is not None for each in singles[: found + 1]) > failures
+
+
 def test_a_batch_is_its_blocks_one_after_the_other() -> None:
     """Made of blocks or of single changes, it is the same batch."""
     correction = Correction(AT, Minute(60))

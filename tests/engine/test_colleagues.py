@@ -9,8 +9,9 @@ from itertools import pairwise
 import pytest
 
 from duly.core.moments import Instant
-from duly.core.news import Unreadable
+from duly.core.news import Unreadable, Written
 from duly.core.task import Running
+from duly.engine import journal as journal_module
 from duly.engine.colleagues import UNEXPLAINED_MAX
 from duly.errors import ScheduleTaskError, StoreError
 from duly.events import (
@@ -527,6 +528,23 @@ async def test_a_burial_that_always_fails_does_not_keep_others_unburied(
     monkeypatch.setattr(cluster.memory, "bury", bury)
     await cluster.advance(seconds=20)
     assert sorted(event.host for event in pod.told(HostLost)) == [2, 3, 4]
+
+
+async def test_many_failures_are_written_in_several_batches(
+    cluster: SimulatedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SPEC 9.20: each carries a traceback, and other hosts wait while a batch is written."""
+    monkeypatch.setattr(journal_module, "SHARED_FAILURES_MAX", 2)
+
+    async def fail() -> None:
+        raise ValueError("no")
+
+    await joined(cluster, [registration(f"t{number}", "* * * * *", fail) for number in range(5)])
+    await cluster.advance(seconds=1)
+    written = [entry.content for entry in cluster.memory.log.values() if isinstance(entry.content, Written)]
+    ends = [len(each.ends) for each in written if each.ends]
+    assert max(ends) <= 2
+    assert sum(ends) == 5
 
 
 async def test_a_skew_is_told_in_milliseconds(cluster: SimulatedCluster) -> None:

@@ -22,7 +22,7 @@ from duly.core.news import (
 from duly.core.registration import RunsOn
 from duly.core.request import TEXT_MAX, changes_of, storable
 from duly.core.task import AwaitingRun, Cause, Correction, End, Grounds, Obligation, Running, Start, Task
-from duly.stores.postgres.entries import array, entry_of, json_of, numbers, said_form, spans_form
+from duly.stores.postgres.entries import array, entry_of, json_of, news_of, numbers, said_form, spans_form
 from tests.stores.shared_hosts import MINUTE, NOON
 
 RUNNING = Running(Minute(60), NOON, None, None, None, 0, 0, Obligation(NOON, NOON, 1))
@@ -108,6 +108,24 @@ def test_an_entry_of_a_kind_that_is_not_known_is_no_error() -> None:
     """SPEC 9.20: hosts of two versions work side by side; the older one loads anew."""
     row = {"seq": 7, "host": 2, "number": 3, "nonce": "0", "at": NOON, "kind": "halted", "refused": None, "entry": {}}
     assert entry_of(row).content == Unreadable("halted")
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {},
+        {"ends": [], "starts": [{"cause": "manual"}]},
+        {"ends": [], "starts": None},
+        {"ends": [], "starts": [], "fenced": "{x}"},
+        [],
+    ],
+)
+def test_an_entry_of_a_later_version_is_no_error(entry: object) -> None:
+    """SPEC 9.20: a known kind with a cause, or with fields, that this version does not know."""
+    row = {"seq": 7, "host": 2, "number": 3, "nonce": "0", "at": NOON, "kind": "written", "refused": None}
+    assert news_of({**row, "entry": entry}).content == Unreadable("written")
+    with pytest.raises((AttributeError, LookupError, TypeError, ValueError)):
+        entry_of({**row, "entry": entry})  # for a trace: that is refused
 
 
 @pytest.mark.parametrize(

@@ -103,6 +103,25 @@ def test_a_host_that_has_read_all_that_was_pruned_goes_on(store: PostgresStoreUn
     assert store.news(before._replace(nonce=None)).behind
 
 
+def test_one_reading_of_news_is_bounded_by_bytes(
+    store: PostgresStoreUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SPEC 9.20: entries with long texts come in several answers, one entry at least in each, and none is left out."""
+    host = joined(store, "a")
+    host.read()
+    before = host.seen
+    for number in (20, 21, 22):
+        store.write(host.me, number, host.seen, Changes())
+    assert len(store.news(before).entries) == 3
+    monkeypatch.setattr(module, "NEWS_BYTES_MAX", 1)
+    read = []
+    while entries := store.news(before).entries:
+        assert len(entries) == 1
+        read.append(entries[0].number)
+        before = entries[0].position
+    assert read == [20, 21, 22]
+
+
 def test_each_call_but_long_ones_has_the_limit_of_its_connection(
     server: PostgresServer, store: PostgresStoreUnderTest
 ) -> None:

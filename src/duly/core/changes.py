@@ -135,6 +135,21 @@ class Ends:
             (these if end.run in runs else others).add(end)
         return these, others
 
+    def count_up_to(self, failures: int) -> int:
+        """How many ends there are up to this many failures, those included."""
+        if len(self.blocks) <= failures:
+            return self.count
+        found = 0
+        for block in self.blocks:
+            if isinstance(block, End):  # in `Ends` only a failure stands alone
+                if not failures:
+                    break
+                failures -= 1
+                found += 1
+            else:
+                found += len(block.runs)
+        return found
+
     def split(self, at: int) -> tuple["Ends", "Ends"]:
         """The first `at` ends, and the rest."""
         if self.count <= at:

@@ -31,6 +31,9 @@ FIRST_BACKOFF_SECONDS: Final = 0.1
 LONGEST_BACKOFF_SECONDS: Final = 30.0
 LONGEST_IMPATIENT_SECONDS: Final = 1.0
 BATCH_CHANGES_MAX: Final = 20_000
+SHARED_FAILURES_MAX: Final = 500
+"""Failures of one batch on a shared store: each may carry 12 KiB of text, and other hosts wait while it is written."""
+
 BURST_ENDS_MIN: Final = 32
 """From this many waiting ends on it is a burst, and waiting for more pays off."""
 
@@ -226,8 +229,9 @@ class Journal:
 
     async def _write_next(self, settle: Callable[[Ends], Awaitable[None]], fence: Callable[[Ends], None]) -> None:
         ends, self._ends = self._ends, Ends()
-        if ends.count > BATCH_CHANGES_MAX:
-            ends, self._ends = ends.split(BATCH_CHANGES_MAX)
+        fitting = ends.count if self._lease is ALWAYS else ends.count_up_to(SHARED_FAILURES_MAX)
+        if ends.count > (most := min(fitting, BATCH_CHANGES_MAX)):
+            ends, self._ends = ends.split(most)
         notes, self._notes = self._notes, []
         self._notes_at_hand = notes
         blocks, granted = self._take_asked(ends)

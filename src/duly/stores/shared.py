@@ -20,7 +20,10 @@ from duly.stores.port import Outcome
 from duly.stores.shared_trace import TracePart, TraceStart
 
 NEWS_MAX: Final = 1_000
-"""Entries of the log that one reading returns."""
+"""Entries of the log that one reading returns at most."""
+
+NEWS_BYTES_MAX: Final = 4_000_000
+"""Bytes of these entries as a database stores them, compressed; an entry that is larger comes alone."""
 
 
 class HostIdentity(NamedTuple):

@@ -60,13 +60,25 @@ def spans_form(spans: Spans) -> list[str] | None:
 
 def entry_of(row: Json) -> LogEntry:
     """An entry of the log; a kind that this version does not know is `Unreadable`."""
+    return _entry(row, _content(row["kind"], row["entry"], row["refused"]))
+
+
+def news_of(row: Json) -> LogEntry:
+    """An entry for a host, which loads anew if it is `Unreadable`: a later version may have written it."""
+    try:
+        return entry_of(row)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+        return _entry(row, Unreadable(row["kind"]))
+
+
+def _entry(row: Json, content: Content) -> LogEntry:
     return LogEntry(
         seq=row["seq"],
         host=row["host"],
         number=row["number"],
         nonce=row["nonce"].replace("-", ""),
         at=Instant(row["at"]),
-        content=_content(row["kind"], row["entry"], row["refused"]),
+        content=content,
     )
 
 

@@ -14,9 +14,10 @@ from duly.core.request import storable
 from duly.core.resolution import Mark
 from duly.errors import ClusterZoneError
 from duly.stores.postgres.connection import SNAPSHOT, Connection
-from duly.stores.postgres.entries import array, corrected_of, entry_of, json_of, numbers, said_form, spans_form
+from duly.stores.postgres.entries import array, corrected_of, entry_of, json_of, news_of, numbers, said_form, spans_form
 from duly.stores.postgres.faults import emptied
 from duly.stores.shared import (
+    NEWS_BYTES_MAX,
     NEWS_MAX,
     Arrival,
     BeatAnswer,
@@ -83,10 +84,13 @@ group by {_COLUMNS} order by min(generation)
 _BLOCKED: Final = "select generation, blocked_by from states where blocked_by is not null order by generation"
 _IN_THREADS: Final = "select array_agg(generation) from tasks where thread and retired_at is null"
 _MARKS: Final = "select name, served_through, retired_at from marks order by name"
-_NEWS: Final = """
-select json_build_object('seq', seq, 'host', host, 'number', number, 'nonce', nonce, 'at', at, 'kind', kind,
-  'entry', entry, 'refused', refused::text)
-from log where seq > {seen} order by seq limit {limit}
+_ENTRY: Final = """json_build_object('seq', seq, 'host', host, 'number', number, 'nonce', nonce, 'at', at,
+  'kind', kind, 'entry', entry, 'refused', refused::text)"""
+_NEWS: Final = f"""
+select {_ENTRY}
+from (select *, sum(pg_column_size(entry)) over (order by seq) - pg_column_size(entry) as bytes_before
+  from log where seq > {{seen}} order by seq limit {{limit}}) later
+where bytes_before < {{bytes}} order by seq
 """
 
 TASKS_OF_A_BASE_TOGETHER: Final = 20_000
@@ -111,7 +115,7 @@ select json_build_object('first', (select min(first) from bases), 'segment', (se
   'begins', exists (select from bases where first = {seen} + 1), 'nonce', (select nonce from log where seq = {seen}))
 """
 _IN_TRACE: Final = "seq > {seen} and seq <= coalesce((select trace_last from cluster), 9223372036854775807)"
-_ENTRIES: Final = _NEWS.replace("seq > {seen}", _IN_TRACE)
+_ENTRIES: Final = f"select {_ENTRY} from log where {_IN_TRACE} order by seq limit {{limit}}"
 _DECLARING: Final = f"""
 select json_build_array(key, replace(identifier::text, '-', '')) from hosts where key in (
   select host from (select host, kind from log where {_IN_TRACE} order by seq limit {{limit}}) part
@@ -215,7 +219,7 @@ class PostgresFunctions:
         cluster, _, rows = self._connection.read(
             "select pruned from cluster order by pruned desc limit 1",  # as cluster_1 finds it
             check,
-            _NEWS.format(seen=seen.seq, limit=limit),
+            _NEWS.format(seen=seen.seq, limit=limit, bytes=NEWS_BYTES_MAX),
             limit_seconds=self._limit_seconds,
             begin=SNAPSHOT,
             within_schema=True,
@@ -224,7 +228,7 @@ class PostgresFunctions:
             raise emptied(self._connection.name, "cluster")
         if seen.seq < int(cluster[0][0] or 0):
             return News((), behind=True)
-        return News(tuple(entry_of(json.loads(entry or "")) for (entry,) in rows))
+        return News(tuple(news_of(json.loads(entry or "")) for (entry,) in rows))
 
     def load(self) -> SharedContent:
         """All that a host needs to begin, from one snapshot."""
