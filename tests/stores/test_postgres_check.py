@@ -6,7 +6,7 @@ from itertools import count
 import pytest
 
 from duly.errors import StoreVersionError
-from duly.stores.postgres.check import Finding, StoreCheck, Weight, _about_the_server, examine
+from duly.stores.postgres.check import Finding, StoreCheck, Weight, _about_the_server, _about_transactions, examine
 from duly.stores.postgres.connection import Connection
 from duly.stores.postgres.install import install
 from duly.stores.postgres.script import grants, quoted
@@ -19,6 +19,7 @@ FINE = {
     "server": (Weight.FINE, "takes writes"),
     "isolation level": (Weight.FINE, "hosts ask for read committed"),
     "encoding": (Weight.FINE, "UTF8"),
+    "sessions": (Weight.NOTE, "transactions of other roles cannot be seen, and may have been open for long"),
 }
 
 
@@ -187,20 +188,30 @@ def test_a_pooler_is_noted(
 def test_settings_of_the_server_are_weighed(
     settings: tuple[str, str, str, str], subject: str, weight: Weight, text: str
 ) -> None:
-    findings = {each.subject: each for each in _about_the_server(*settings, 0)}
+    findings = {each.subject: each for each in _about_the_server(*settings)}
     assert (findings[subject].weight, findings[subject].text) == (weight, text)
     assert set(findings) == {"server", "isolation level", "encoding", subject}
 
 
 def test_transactions_that_stay_open_are_noted() -> None:
     """They keep old versions of rows that every beat updates."""
-    (*_, finding) = _about_the_server("f", "off", "read committed", "on", 2)
+    (finding,) = _about_transactions("app", 2, sees_all=True)
     assert finding == Finding(
         "transactions",
         Weight.NOTE,
         "2 open for more than an hour",
         "end them: they keep old versions of rows that beats update",
     )
+
+
+def test_a_role_that_may_not_see_other_sessions_is_told(
+    server: PostgresServer, connection: Connection, installed: StoreUrl
+) -> None:
+    """What is not known is not shown as fine."""
+    (note,) = (each for each in examine(connection, installed).findings if each.subject == "sessions")
+    assert (note.weight, note.hint) == (Weight.NOTE, f"to see them: grant pg_read_all_stats to {ROLE}")
+    server.execute(f"grant pg_read_all_stats to {ROLE}")
+    assert "sessions" not in found(examine(connection, installed))
 
 
 def test_a_transaction_counts_once_it_is_old_enough(

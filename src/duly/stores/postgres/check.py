@@ -20,7 +20,8 @@ select pg_is_in_recovery(), current_setting('default_transaction_read_only'),
   current_user, has_database_privilege(current_database(), 'create'),
   (select count(*) from pg_namespace where nspname = {schema}),
   (select count(*) from pg_stat_activity
-    where datname = current_database() and xact_start < clock_timestamp() - interval '{old} seconds')
+    where datname = current_database() and xact_start < clock_timestamp() - interval '{old} seconds'),
+  pg_has_role('pg_read_all_stats', 'usage')
 """
 
 _RIGHTS: Final = """
@@ -81,8 +82,9 @@ def examine(connection: Connection, url: StoreUrl) -> StoreCheck:
         begin=SNAPSHOT,
         limit_seconds=15.0,
     )
-    standby, read_only, isolation, synchronous, pid, user, may_create, installed, old = settings
-    findings = list(_about_the_server(standby, read_only, isolation, synchronous, int(old or 0)))
+    standby, read_only, isolation, synchronous, pid, user, may_create, installed, old, sees_all = settings
+    findings = list(_about_the_server(standby, read_only, isolation, synchronous))
+    findings += _about_transactions(user or "", int(old or 0), sees_all == "t")
     if int(pid or 0) != connection.backend_pid:
         text = "the connection goes through a pooler"
         findings.append(
@@ -110,7 +112,7 @@ def examine(connection: Connection, url: StoreUrl) -> StoreCheck:
 
 
 def _about_the_server(
-    standby: str | None, read_only: str | None, isolation: str | None, synchronous: str | None, old: int
+    standby: str | None, read_only: str | None, isolation: str | None, synchronous: str | None
 ) -> Iterator[Finding]:
     if standby == "t":
         yield Finding("server", Weight.OBJECTION, "is a standby", "connect to the primary")
@@ -126,9 +128,15 @@ def _about_the_server(
         yield Finding(
             "durability", Weight.NOTE, f"synchronous_commit is {synchronous}; hosts raise it for their commits"
         )
+
+
+def _about_transactions(user: str, old: int, sees_all: bool) -> Iterator[Finding]:
     if old:
         text = f"{old} open for more than an hour"
         yield Finding("transactions", Weight.NOTE, text, "end them: they keep old versions of rows that beats update")
+    if not sees_all:
+        text = "transactions of other roles cannot be seen, and may have been open for long"
+        yield Finding("sessions", Weight.NOTE, text, f"to see them: grant pg_read_all_stats to {user}")
 
 
 def _about_rights(user: str, rights: tuple[str | None, ...]) -> Iterator[Finding]:
