@@ -100,6 +100,10 @@ def check(view: View, limit: int) -> None:
     health = examination.health
     assert health.counts == Counter(each.state for each in situations)
     assert examination.anything_owed == any(each.owed_since is not None for each in situations)
+    assert set(examination.latest_due) >= {
+        each.task.stored.expression.text for each in situations if (each.state, each.next_is) == ("owed", "cron")
+    }
+    assert examination.owed_left_out == 0
 
     every = list(examination.all_tasks())
     assert [status.task for status in every] == sorted(by_name)

@@ -325,9 +325,12 @@ def value_in(order: TaskOrder, task: KnownTask) -> int:
 
 
 @pytest.mark.parametrize("order", ["name", "failure", "failures"])
-@pytest.mark.parametrize("which", ["all", "running", "interrupted", "retrying", "failing", "never"])
-def test_a_page_is_a_part_of_all_tasks_in_its_order(mixed: Reader, which: TaskFilter, order: TaskOrder) -> None:
+@pytest.mark.parametrize("which", ["all", "running", "interrupted", "owed", "retrying", "failing", "never"])
+def test_a_page_is_a_part_of_all_tasks_in_its_order(
+    mixed: Reader, which: TaskFilter, order: TaskOrder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Compared with all tasks, filtered and sorted here; forwards, backwards, and from places between."""
+    monkeypatch.setattr("duly.stores.sqlite.reader._NEAR", 20)  # some pages are filled by those, and some are not
     passes: dict[str, Callable[[KnownTask], bool]] = {
         "all": lambda task: True,
         "running": lambda task: task.phase is TaskPhase.RUNNING,
@@ -338,16 +341,38 @@ def test_a_page_is_a_part_of_all_tasks_in_its_order(mixed: Reader, which: TaskFi
     }
 
     def question(view: View) -> None:
+        examination = Examination(view, UTC)
+        passes["owed"] = lambda task: examination.status_of(task).state == "owed"
         found = [task for task in view.tasks() if passes[which](task) and "7" in task.name]
         if order != "name":
             found = [task for task in found if value_in(order, task)]
         found.sort(key=lambda task: (value_in(order, task), task.name))
-        selection = TaskSelection("7", which=which, order=order)
+        selection = TaskSelection("7", which=which, order=order, latest_due=examination.latest_due)
         assert list(view.page(selection, 1000)) == found
         for index in range(0, len(found), 5):
             place = TaskPlace(found[index].name, value_in(order, found[index]))
             assert list(view.page(replace(selection, after=place), 3)) == found[index + 1 : index + 4]
             assert list(view.page(replace(selection, before=place), 3)) == found[max(0, index - 3) : index]
+
+    mixed.read(question)
+
+
+def test_owed_tasks_are_all_that_are_counted_as_owed(mixed: Reader) -> None:
+    """Ripe retries among them; by expression as well. Of expressions that are not named, only the retries are owed."""
+
+    def question(view: View) -> None:
+        examination = Examination(view, UTC)
+        owed = TaskSelection(which="owed", latest_due=examination.latest_due)
+        found = view.page(owed, 1000)
+        assert len(found) == examination.counts["owed"] > 100
+        retries = [task for task in found if examination.status_of(task).next_is == "retry"]
+        assert any(task.stored.expression.text not in examination.latest_due for task in retries)
+        ranks = {"0 * * * *": 7, "* * * * *": 9}
+        ranked = view.page(replace(owed, order="expression", ranks=ranks), 1000)
+        expected = [task for task in found if task.stored.expression.text in ranks]
+        assert ranked == sorted(expected, key=lambda task: (ranks[task.stored.expression.text], task.name))
+        ripe = [task for task in found if (getattr(task.stored.state, "pending_retry_until", None) or AT + 1) <= AT]
+        assert view.page(TaskSelection(which="owed"), 1000) == ripe
 
     mixed.read(question)
 
@@ -476,6 +501,7 @@ def test_both_readers_say_the_same_of_the_same_tasks(
             urgent,
             owed,
             examination.counts,
+            examination.latest_due,
             examination.longest_late,
             [each.text for each in examination.health.problems if each.code == "overdue"],
             [without_host(each) for each in view.tasks()],

@@ -20,6 +20,7 @@ from duly.core.moments import MICROSECONDS, Instant
 from duly.insight.health import Examination
 from duly.insight.json_form import json_form
 from duly.insight.load import load_of
+from duly.insight.words import iso
 from duly.stores.port import Holder
 from duly.web import openapi
 from duly.web.api import ENDPOINTS
@@ -114,6 +115,37 @@ async def test_tasks_go_on_page_after_page(stage: Stage) -> None:
     assert len(found) == 14
     (one,) = (await asked(app, f"/api/v1/tasks?q={quote(FAILING)}"))["tasks"]
     assert one == without(await asked(app, f"/api/v1/task?name={quote(FAILING)}"), "command", "format")
+
+
+async def test_owed_tasks_go_on_page_after_page(tmp_path: Path, stage: Stage) -> None:
+    """By name; with the moment of the count that says which expressions owe something."""
+    at = stage.clock.now()
+    served = Row("served", served_through=at // MICROSECONDS, last_attempt_at=at - 9, last_success_at=at - 8)
+    running = Row("running", last_attempt_at=at - 9, run=1, run_cause="cron", run_scheduled=1)
+    rows = [*(Row(f"t{number:03}") for number in range(250)), served, running]
+    app = Stage(make_store(tmp_path / "s.db", rows), stage.clock).dashboard()
+    found, place = list[str](), "/api/v1/tasks?state=owed"
+    while place:
+        answer = await asked(app, place)
+        assert {task["state"] for task in answer["tasks"]} == {"owed"}
+        assert (answer["countedAt"], answer["tasksLeftOut"]) == (iso(Instant(at), UTC), 0)
+        found += [task["task"] for task in answer["tasks"]]
+        place = f"/api/v1/tasks?state=owed&after={quote(answer['after'])}" if answer["after"] else ""
+    assert found == [f"t{number:03}" for number in range(250)]
+    (one,) = (await asked(app, "/api/v1/tasks?state=owed&q=T249"))["tasks"]
+    assert one["task"] == "t249"
+    everything = await asked(app, "/api/v1/tasks")
+    assert (everything["countedAt"], everything["tasksLeftOut"]) == (None, 0)
+
+
+async def test_owed_tasks_that_are_not_counted_yet_are_no_empty_list(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unknown is not none."""
+    monkeypatch.setattr("duly.web.sampler.Sampler._take", lambda self: None)
+    monkeypatch.setattr("duly.web.source.FIRST_SAMPLE_SECONDS", 0.01)
+    answer = await asked(stage.dashboard(), "/api/v1/tasks?state=owed", 503)
+    assert answer["error"] == "the tasks are still being counted"
 
 
 async def test_the_load_counts_every_due_minute_once(stage: Stage, tmp_path_factory: pytest.TempPathFactory) -> None:

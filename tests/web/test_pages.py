@@ -79,6 +79,11 @@ def rows_of(page: str) -> list[str]:
     return [said(row) for row in re.findall(r"<tr[ >].*?</tr>", page, re.DOTALL)]
 
 
+def task_names(page: str) -> list[str]:
+    """The names in a list of tasks."""
+    return re.findall(r'name">\s*<a href="[^"]*">([^<]*)</a>', page.replace("<wbr>", ""))
+
+
 def tiles_of(page: str) -> dict[str, str]:
     found = re.findall(r'<span class="n">(.*?)</span><span class="l">(.*?)</span>', page)
     return {label: number for number, label in found}
@@ -212,8 +217,7 @@ async def test_filters_show_their_tasks_and_no_others(stage: Stage) -> None:
     everything = stage.reader.read(lambda view: list(Examination(view, stage.clock.zone()).all_tasks()))
 
     async def named(state: str) -> list[str]:
-        page = (await page_of(app, f"/tasks?state={state}")).replace("<wbr>", "")
-        return re.findall(r'name">\s*<a href="[^"]*">([^<]*)</a>', page)
+        return task_names(await page_of(app, f"/tasks?state={state}"))
 
     for state in ("interrupted", "retrying", "running"):
         assert await named(state) == sorted(task.task for task in everything if task.state == state)
@@ -264,21 +268,50 @@ async def test_an_empty_store_says_so(tmp_path: Path, stage: Stage) -> None:
         assert "The store has no tasks. " in said(await page_of(app, f"/tasks{query}"))
 
 
-async def test_an_owed_task_beyond_those_sampled_is_not_denied(tmp_path: Path, stage: Stage) -> None:
-    """Only the longest owed tasks are at hand: the page says among which it has searched, and in which order."""
+async def test_every_owed_task_is_reached_by_name(tmp_path: Path, stage: Stage) -> None:
+    """The first list has the longest owed alone, and leads to all of them; a search looks among all."""
     minute = stage.clock.now() // MICROSECONDS // 60 * 60
     rows = [Row(f"t{number:03}", served_through=minute - 60 * (300 - number)) for number in range(250)]
     app = Stage(make_store(tmp_path / "s.db", rows), stage.clock).dashboard()
-    searched = "Of 250 owed tasks only the 200 longest owed are searched."
-    beyond = said(await page_of(app, "/tasks?state=owed&q=t249"))
-    assert "Among the 200 longest owed tasks none matches t249." in beyond
-    assert searched in beyond
-    assert searched in said(await page_of(app, "/tasks?state=owed&q=t001"))
-    whole = said(await page_of(app, "/tasks?state=owed"))
-    assert "250 tasks · Longest owed first. Of 250 owed tasks only the 200 longest owed are shown." in whole
-    for ignored in ("sort=failures", "after=0~t100", "before=0~t100"):
-        page = said(await page_of(app, f"/tasks?state=owed&{ignored}"))
-        assert "This list has one page and one order: longest owed first." in page
+    first = await page_of(app, "/tasks?state=owed")
+    assert "all by name 250 tasks · Longest owed first. These are the 200 longest owed." in said(first)
+    assert task_names(first) == [f"t{number:03}" for number in range(200)]
+    (place,) = re.findall(r'href="([^"]*)">all by name', first)
+    found, backwards = list[str](), list[str]()
+    while True:
+        page = await page_of(app, html.unescape(place))
+        assert "250 tasks" in said(page)
+        found += task_names(page)
+        if (later := re.search(r'href="([^"]*)" rel="next"', page)) is None:
+            break
+        place = later[1]
+    assert found == [f"t{number:03}" for number in range(250)]
+    while (earlier := re.search(r'href="([^"]*)" rel="prev"', page)) is not None:
+        page = await page_of(app, html.unescape(earlier[1]))
+        backwards = task_names(page) + backwards
+    assert backwards == found[:200]
+    assert task_names(await page_of(app, "/tasks?state=owed&q=T249")) == ["t249"]
+    assert task_names(await page_of(app, "/tasks?state=owed&after=0~t247")) == ["t248", "t249"]
+    by_name = said(await page_of(app, "/tasks?state=owed&sort=name"))
+    assert said(await page_of(app, "/tasks?state=owed&sort=next")) == by_name  # each of them is next at once
+
+
+async def test_owed_tasks_of_too_many_expressions_are_said_to_be_left_out(
+    tmp_path: Path, stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A list that is not complete says so; a ripe retry is in it, whatever its expression."""
+    monkeypatch.setattr("duly.insight.health._OWING_MAX", 1)
+    at = stage.clock.now()
+    ripe = Row("ripe", "0 * * * *", last_attempt_at=9, last_failure_at=10, pending_retry_until=at - 1, failures=1)
+    rows = [Row("a", "* * * * *"), Row("b", "0 * * * *"), Row("c", "0 * * * *"), ripe]
+    app = Stage(make_store(tmp_path / "s.db", rows), stage.clock).dashboard()
+    page = await page_of(app, "/tasks?state=owed&sort=name")
+    assert task_names(page) in (["a", "ripe"], ["b", "c", "ripe"])
+    left_out = 4 - len(task_names(page))
+    assert f"{left_out} tasks are left out: too many different expressions owe something." in said(page)
+    async with client(app) as opened:
+        document = (await opened.get("/api/v1/tasks?state=owed")).json()
+    assert (len(document["tasks"]), document["tasksLeftOut"]) == (4 - left_out, left_out)
 
 
 async def test_interrupted_tasks_are_owed_too(tmp_path: Path, stage: Stage) -> None:

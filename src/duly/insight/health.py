@@ -32,6 +32,9 @@ _NAMES_MAX: Final = 5
 _CALENDARS_MAX: Final = 20_000
 """Expressions whose occurrences are remembered."""
 
+_OWING_MAX: Final = 20_000
+"""Expressions whose latest due minutes are kept if they owe anything."""
+
 _COHORTS_KEPT: Final = 2_000
 
 
@@ -190,6 +193,10 @@ class Examination(Situations):
         """Whether any task has been owed a start since some instant, even if it runs now."""
         self.longest_late = 0
         """Microseconds for which the task that is late for longest could have been started already."""
+        self.latest_due: dict[str, Minute] = {}
+        """The latest due minutes of expressions that owe tasks something, by their text; of so many at most."""
+        self.owed_left_out = 0
+        """Tasks that are owed something by other expressions alone."""
         self._retrying = 0
         """Tasks whose latest run failed and that do not run now, whether their retry is ripe or not."""
         shown = max(shown, _NAMES_MAX)
@@ -252,9 +259,19 @@ class Examination(Situations):
                 if owed:
                     self.counts["owed"] += owed
                     self.anything_owed = True
+                    if owed_since is not None:
+                        self._note_latest_due(cohort)
                     self._owed.add(cohort, by_calendar)
                     self._count_overdue(cohort, by_calendar)
                     self._note_late(cohort, by_calendar)
+
+    def _note_latest_due(self, cohort: Cohort) -> None:
+        latest = self._calendar.latest_due(cohort.expression)
+        assert latest is not None, "the cohort is owed a minute"
+        if len(self.latest_due) < _OWING_MAX or cohort.expression.text in self.latest_due:
+            self.latest_due[cohort.expression.text] = latest
+        else:
+            self.owed_left_out += cohort.tasks - cohort.ripe  # a ripe retry is owed whatever the expression
 
     def _resume_at(self, cohort: Cohort) -> Instant:
         """When interrupted tasks may start again without a due minute."""
@@ -436,13 +453,13 @@ class _Calendar:
     def __init__(self, minute: Minute, zone: tzinfo) -> None:
         self._minute = minute
         self._zone = zone
-        self._latest_due = lru_cache(_CALENDARS_MAX)(self._find_latest_due)
+        self.latest_due = lru_cache(_CALENDARS_MAX)(self._find_latest_due)
         self._first_due = lru_cache(_CALENDARS_MAX)(self._find_first_due)
         self.next_start = lru_cache(_CALENDARS_MAX)(self._find_next_start)
 
     def owed_since(self, expression: CronExpression, served_through: Minute) -> Instant | None:
         """The first due minute after `served_through`, if it has come."""
-        latest = self._latest_due(expression)
+        latest = self.latest_due(expression)
         if latest is None or latest <= served_through:
             return None
         return self._first_due(expression, served_through)

@@ -510,8 +510,10 @@ class RunSelection:
     """Started before the run with this start and this number; of one start, the higher number counts as later."""
 
 
-TaskFilter = Literal["all", "running", "interrupted", "retrying", "failing", "never"]
-"""`failing`: the latest run that ended has failed. `never`: has not been started since it was declared."""
+TaskFilter = Literal["all", "running", "interrupted", "owed", "retrying", "failing", "never"]
+"""`owed`: does not run, was not cut short, and has a due minute that was not served, or a retry that is ripe.
+`failing`: the latest run that ended has failed. `never`: has not been started since it was declared.
+"""
 
 TaskOrder = Literal["name", "expression", "failure", "failures"]
 """By name; by the rank of the expression; the latest failure first; the most failures in a row first."""
@@ -538,6 +540,10 @@ class TaskSelection:
     order: TaskOrder = "name"
     ranks: Mapping[str, int] | None = None
     """The ranks of some expressions, by their text, for the order `expression`."""
+
+    latest_due: Mapping[str, Minute] | None = None
+    """The latest due minutes of some expressions, by their text, for the filter `owed`: by the calendar, tasks of
+    others are owed nothing."""
 
     after: TaskPlace | None = None
     before: TaskPlace | None = None

@@ -20,6 +20,7 @@ from duly.insight.json_form import JSON_FORMAT, json_form
 from duly.insight.load import ComingLoad
 from duly.insight.moment_text import parse_moment
 from duly.insight.run import RunReport
+from duly.insight.words import iso
 from duly.insight.zone import zone_in_use
 from duly.stores.port import RunSelection, TaskFilter, TaskPlace, TaskSelection, View
 from duly.text import plain
@@ -120,7 +121,14 @@ def _status(source: StoreSource, form: Form) -> Reply:
 def _tasks(source: StoreSource, form: Form) -> Reply:
     which = form.choice("state", get_args(TaskFilter)) or "all"
     selection = TaskSelection(form.text("q"), which=which)  # type: ignore[arg-type]
-    return Reply(_with_tasks("tasks", {"store": source.name}, source, form, selection))
+    value: dict[str, Any] = {"store": source.name, "countedAt": None, "tasksLeftOut": 0}
+    if which == "owed":
+        sample = source.sample()
+        if sample is None:
+            return failure("the tasks are still being counted", "ask again in a few seconds", 503)
+        selection = replace(selection, latest_due=sample.latest_due)
+        value |= {"countedAt": iso(sample.at, sample.zone), "tasksLeftOut": sample.owed_left_out}
+    return Reply(_with_tasks("tasks", value, source, form, selection))
 
 
 def _with_tasks(
@@ -315,9 +323,16 @@ ENDPOINTS: Final[Mapping[str, Endpoint]] = {
         "Tasks by name", _tasks,
         (
             Parameter("q", "part of the name", _TEXT),
-            Parameter("state", "only tasks in this state", _one_of(*get_args(TaskFilter))), _AFTER, _LIMIT,
+            Parameter(
+                "state", "only tasks in this state; `owed` is without interrupted ones",
+                _one_of(*get_args(TaskFilter)),
+            ), _AFTER, _LIMIT,
         ),
-        type(None), {"tasks": TaskStatus}, {"store": _TEXT, "after": _NULLABLE_TEXT},
+        type(None), {"tasks": TaskStatus},
+        {
+            "store": _TEXT, "countedAt": {"type": ["string", "null"], "format": "date-time"},
+            "tasksLeftOut": {"type": "integer"}, "after": _NULLABLE_TEXT,
+        },
     ),
     "/api/v1/task": Endpoint(
         "One task", _task, (Parameter("name", "its name", _TEXT), _GENERATION), TaskStatus, {}, {},

@@ -21,7 +21,7 @@ from weakref import ref
 from duly.clock import Clock
 from duly.core.cron import CronExpression, parse_cron
 from duly.core.due import next_due
-from duly.core.moments import MICROSECONDS, Instant, as_datetime, begin, instant_of, minute_of
+from duly.core.moments import MICROSECONDS, Instant, Minute, as_datetime, begin, instant_of, minute_of
 from duly.errors import CronCalculationError, DulyError, StoreError
 from duly.insight.health import Examination, Health, Situations, TaskStatus
 from duly.insight.load import ComingLoad, load_of
@@ -86,6 +86,13 @@ class Sample:
 
     owed: Sequence[KnownTask]
     """The tasks that have been owed for longest."""
+
+    latest_due: Mapping[str, Minute]
+    """The latest due minutes of expressions that owe tasks something, by their text: a reader finds the tasks by them.
+    """
+
+    owed_left_out: int
+    """Owed tasks that are not found by them, because too many different expressions owe something."""
 
     expressions: Sequence[tuple[CronExpression, int]]
     tasks_left_out: int
@@ -170,6 +177,8 @@ class SampleTaker:
             tally,
             examination.longest_late,
             examination.owed_for_longest,
+            examination.latest_due,
+            examination.owed_left_out,
             declared.expressions,
             declared.tasks_left_out,
             history.hours_begin,

@@ -1,6 +1,6 @@
 """The list of tasks: searched, filtered and ordered, a page at a time."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, get_args
 
@@ -26,8 +26,14 @@ STATES: Final = {
     "interrupted": "interrupted",
     "never": "never ran",
 }
-SORTS: Final = {"": "name", "next": "next due minute", "failure": "last failure", "failures": "failures in a row"}
-_ORDERS: Final[dict[str, TaskOrder]] = {"": "name", "next": "expression", "failure": "failure", "failures": "failures"}
+_BY_FAILURES: Final = {"failure": "last failure", "failures": "failures in a row"}
+SORTS: Final = {"": "name", "next": "next due minute", **_BY_FAILURES}
+OWED_SORTS: Final = {"": "owed for longest", "name": "name", **_BY_FAILURES}
+"""Owed tasks are next at once, all of them."""
+
+_ORDERS: Final[dict[str, TaskOrder]] = {
+    "": "name", "name": "name", "next": "expression", "failure": "failure", "failures": "failures",
+}  # fmt: skip
 _LEFT_OUT: Final = {
     "failure": "Tasks that never failed are left out.",
     "failures": "Tasks whose latest run did not fail are left out.",
@@ -70,6 +76,8 @@ class TaskList:
 
     note: str | None
     empty: "Empty | None" = None
+    by_name: str | None = None
+    """A link to all tasks by name, where the list has only some of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +94,9 @@ class Empty:
 
 def page(frame: Frame, form: Form) -> str:
     """Show one page of the list."""
-    query, state, sort = form.text("q"), form.choice("state", STATES), form.choice("sort", SORTS)
+    query, state, sort = form.text("q"), form.choice("state", STATES), form.choice("sort", {**SORTS, **OWED_SORTS})
     after, before = form.place("after"), form.place("before")
+    sort = _sort(sort, state, part=bool(query or after or before))
     selection = TaskSelection(query, order=_ORDERS[sort], after=after, before=None if after else before)
     if state in get_args(TaskFilter):
         selection = replace(selection, which=state)  # type: ignore[arg-type]
@@ -98,14 +107,18 @@ def page(frame: Frame, form: Form) -> str:
     def question(view: View) -> TaskList:
         situations = Situations(view.snapshot(), host_zone)
         display = frame.display(situations.zone, situations.snapshot.at)
-        if state == "owed":
-            return _owed(situations, sample, display, query, elsewhere=bool(sort or after or before))
         note = _LEFT_OUT.get(sort)
         chosen = selection
-        if sort == "next":
+        if state == "owed" or sort == "next":
             if sample is None:
                 return TaskList(display, (), None, None, None, Empty(COUNTING))
-            chosen, note = _by_next_start(selection, sample, situations.snapshot.at)
+            if sort == "next":
+                chosen, note = _by_next_start(selection, sample, situations.snapshot.at)
+            elif sort:
+                chosen = replace(selection, latest_due=sample.latest_due)
+                note = " ".join(filter(None, [note, *_owed_notes(sample, display)]))
+            else:
+                return _longest_owed(situations, sample, display)
         found = _found(view, chosen, sample)
         more = len(found) > PAGE
         shown = list(found[-PAGE:] if chosen.before is not None else found[:PAGE])
@@ -132,10 +145,17 @@ def page(frame: Frame, form: Form) -> str:
         state=state,
         sort=sort,
         states=STATES,
-        sorts=SORTS,
+        sorts=OWED_SORTS if state == "owed" else SORTS,
         total=_total(sample, state, sort, query),
         owed=any(row.status.owed_since is not None for row in found.rows),
     )
+
+
+def _sort(sort: str, state: str, *, part: bool) -> str:
+    """The order as `sorts` has it; `part`: it is that of a search, or of another page than the first."""
+    if state != "owed":
+        return "" if sort == "name" else sort
+    return "name" if sort == "next" or (part and not sort) else sort  # the longest owed are one page
 
 
 def _place(task: TaskStatus, selection: TaskSelection) -> TaskPlace:
@@ -150,35 +170,34 @@ def _place(task: TaskStatus, selection: TaskSelection) -> TaskPlace:
             return TaskPlace(task.task)
 
 
-def _owed(situations: Situations, sample: Sample | None, display: Display, query: str, *, elsewhere: bool) -> TaskList:
-    """The tasks that have been owed for longest, as the sample has them: finding them takes a look at all tasks.
-
-    `elsewhere`: another order was asked for, or a place, and this list has neither.
-    """
-    if sample is None:
-        return TaskList(display, (), None, None, None, Empty(COUNTING))
+def _longest_owed(situations: Situations, sample: Sample, display: Display) -> TaskList:
+    """The tasks that have been owed for longest, as the sample has them."""
     rows = [Row(situations.status_of(task), task.stored.generation) for task in sample.owed]
-    rows = [row for row in rows if row.status.state == "owed" and query.lower() in row.status.task.lower()]
-    counts = sample.health.counts
-    notes = ["This list has one page and one order: longest owed first." if elsewhere else "Longest owed first."]
-    if counts["owed"] > OWED_SHOWN:
-        what = "searched" if query else "shown"
-        notes.append(f"Of {counts['owed']:,} owed tasks only the {OWED_SHOWN:,} longest owed are {what}.")
-    if counts["interrupted"]:
-        notes.append(f"Interrupted tasks are owed, too, and have a list of their own: {counts['interrupted']:,}.")
+    rows = [row for row in rows if row.status.state == "owed"]
+    owed = sample.health.counts["owed"]
+    notes, by_name = ["Longest owed first."], None
+    if owed > OWED_SHOWN:
+        notes.append(f"These are the {OWED_SHOWN:,} longest owed.")
+        by_name = display.link("tasks", state="owed", sort="name")
+    notes += _owed_notes(sample, display)
+    empty = None if rows else Empty(_nothing_owed(sample, ""))
+    return TaskList(display, rows, None, None, " ".join(notes), empty, by_name)
+
+
+def _owed_notes(sample: Sample, display: Display) -> Iterator[str]:
+    """Sentences about every list of owed tasks."""
+    if sample.owed_left_out:
+        yield f"{sample.owed_left_out:,} tasks are left out: too many different expressions owe something."
+    if interrupted := sample.health.counts["interrupted"]:
+        yield f"Interrupted tasks are owed, too, and have a list of their own: {interrupted:,}."
     if display.at - sample.at > STALE:
-        notes.append(f"As of {display.clock(sample.at)}.")
-    empty = None if rows else Empty(_nothing_owed(counts, query))
-    return TaskList(display, rows, None, None, " ".join(notes), empty)
+        yield f"As of {display.clock(sample.at)}."
 
 
-def _nothing_owed(counts: Mapping[str, int], query: str) -> str:
-    name = shown_name(query)
-    if query and counts["owed"] > OWED_SHOWN:
-        return f"Among the {OWED_SHOWN:,} longest owed tasks none matches {name}."
-    if counts["interrupted"]:
-        return f"No task{f' that matches {name}' if query else ''} is owed, interrupted ones aside."
-    return _NOBODY["owed"][bool(query)].format(name)
+def _nothing_owed(sample: Sample, query: str) -> str:
+    if sample.health.counts["interrupted"]:
+        return f"No task{f' that matches {shown_name(query)}' if query else ''} is owed, interrupted ones aside."
+    return _NOBODY["owed"][bool(query)].format(shown_name(query))
 
 
 def _empty(view: View, chosen: TaskSelection, sample: Sample | None, state: str, sort: str) -> Empty:
@@ -192,7 +211,10 @@ def _empty(view: View, chosen: TaskSelection, sample: Sample | None, state: str,
         if not query:
             return Empty("The store has no tasks.")
         return Empty(f"No task matches {shown_name(query)}.", closest_name(view, query))
-    if state and (sort == "" or not view.page(TaskSelection(query, which=which), 1)):
+    everywhere = TaskSelection(query, which=which, latest_due=chosen.latest_due)
+    if state and (chosen.order == "name" or not view.page(everywhere, 1)):
+        if state == "owed" and sample is not None:
+            return Empty(_nothing_owed(sample, query))
         return Empty(_NOBODY[state][bool(query)].format(shown_name(query)))
     return Empty(_NONE_LEFT[sort])
 

@@ -475,7 +475,7 @@ class PostgresView:
             part = self._text(f"%{_LIKE_LETTERS.sub(_escaped, which.containing)}%")
             tests.append(f"t.name ilike {part} escape E'\\\\'")
         if which.which != "all":
-            tests.append(self._filter(which.which))
+            tests.append(self._filter(which))
         if which.order in {"failure", "failures"}:
             tests.append("s.last_failure_at is not null" if which.order == "failure" else "s.failures > 0")
         if place is not None:
@@ -507,10 +507,18 @@ class PostgresView:
             TaskPhase.INTERRUPTED: f"s.run is not null and {self._cut_short}",
         }[phase]
 
-    def _filter(self, which: str) -> str:
-        if which == "failing":
-            return "s.failures > 0"
-        return "s.last_attempt_at is null" if which == "never" else self._in_phase(TaskPhase(which))
+    def _filter(self, which: TaskSelection) -> str:
+        match which.which:
+            case "failing":
+                return "s.failures > 0"
+            case "never":
+                return "s.last_attempt_at is null"
+            case "owed":
+                # Not a join: the planner guesses that a set made of JSON has a hundred rows.
+                latest_due = f"({self._connection.literal(dict(which.latest_due or {}))}::jsonb ->> t.cron)::bigint"
+                return f"s.run is null and (s.pending_retry_until <= {self._at} or s.served_through < {latest_due})"
+            case phase:
+                return self._in_phase(TaskPhase(phase))
 
     def tally(self) -> TaskCounts:
         """Numbers about all tasks in force; each has one state."""

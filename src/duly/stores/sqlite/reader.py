@@ -72,6 +72,9 @@ _ATTEMPTS: Final = 5
 _CHUNK_ROWS: Final = 1_000
 """Records that are checked and converted at a time."""
 
+_NEAR: Final = 5_000
+"""Tasks next to a place that are looked through by name, before all of them are: of many owed ones they fill a page."""
+
 _HIGHEST: Final = "\U0010ffff" * 4
 """Follows every name that begins with what stands before it."""
 
@@ -104,6 +107,8 @@ _FILTERS: Final = {
     "retrying": _IN_PHASE[TaskPhase.RETRYING],
     "failing": "s.failures > 0",
     "never": "s.last_attempt_at IS NULL",
+    "owed": "s.run IS NULL AND (s.pending_retry_until <= :at "
+    "OR s.served_through < (SELECT minute FROM latest_due WHERE cron = t.cron))",
 }
 _ORDERS: Final = {"name": "0", "expression": "w.rank", "failure": "-s.last_failure_at", "failures": "-s.failures"}
 """The column that tasks are ordered by before their names, ascending."""
@@ -474,8 +479,23 @@ class SqliteView:
         By name, the index is walked and left when the page is full: 0.1 ms anywhere among a million tasks. Otherwise
         the narrow table of states leads, and what it finds is sorted.
         """
+        if which.which != "owed":
+            return self._page(which, limit, self._source(which))
+        with self._making_tables():
+            self._connection.execute(
+                "CREATE TEMP TABLE IF NOT EXISTS latest_due (cron TEXT PRIMARY KEY, minute INTEGER) WITHOUT ROWID"
+            )
+            self._connection.execute("DELETE FROM latest_due")
+            self._connection.executemany("INSERT INTO latest_due VALUES (?, ?)", (which.latest_due or {}).items())
+        if which.order == "name":
+            found = self._page(which, limit, self._near(which))
+            if len(found) == limit:
+                return found
+        return self._page(which, limit, self._source(which))
+
+    def _page(self, which: TaskSelection, limit: int, source: str) -> Sequence[KnownTask]:
         place = which.after or which.before
-        bounds: dict[str, Any] = {"limit": limit, **self._alive}
+        bounds: dict[str, Any] = {"limit": limit, "at": self._at, **self._alive}
         tests = [_IN_FORCE]
         value = _ORDERS[which.order]
         if which.containing:
@@ -493,8 +513,7 @@ class SqliteView:
         direction = "ASC" if place is None or which.after is not None else "DESC"
         order = f"{value} {direction}, t.name {direction}" if which.order != "name" else f"t.name {direction}"
         rows = self._connection.execute(
-            f"SELECT {ROW}, {_PHASE} FROM {self._source(which)} WHERE {' AND '.join(tests)} "
-            f"ORDER BY {order} LIMIT :limit",
+            f"SELECT {ROW}, {_PHASE} FROM {source} WHERE {' AND '.join(tests)} ORDER BY {order} LIMIT :limit",
             bounds,
         )
         found = list(self._known(rows, many=False))
@@ -514,6 +533,16 @@ class SqliteView:
         if which.which == "all" and which.order == "name":
             return "tasks AS t CROSS JOIN states AS s ON s.generation = t.generation"
         return "states AS s CROSS JOIN tasks AS t ON t.generation = s.generation"
+
+    def _near(self, which: TaskSelection) -> str:
+        """The tasks next to the place of a page by name, as a table expression in place of all of them."""
+        later, direction = "", "ASC"
+        if which.after is not None:
+            later = "AND t.name > :place_name"
+        elif which.before is not None:
+            later, direction = "AND t.name < :place_name", "DESC"
+        walked = f"SELECT * FROM tasks AS t WHERE {_IN_FORCE} {later} ORDER BY t.name {direction} LIMIT {_NEAR}"
+        return f"({walked}) AS t CROSS JOIN states AS s ON s.generation = t.generation"
 
     def tally(self) -> TaskCounts:
         """Numbers about all tasks in force; each has one state."""
