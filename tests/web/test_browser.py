@@ -455,6 +455,42 @@ def test_wide_pictures_show_the_hour_in_question_on_a_phone(opened: "Browser", a
     page.close()
 
 
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scripted", [True, False], ids=["script", "no script"])
+def test_the_days_of_a_picture_are_named_wherever_it_is_scrolled(
+    opened: "Browser", address: str, scheme: Any, scripted: bool
+) -> None:
+    """On a phone: the names stand at the left edge, on the ground of their card, each beside its row."""
+    context = opened.new_context(
+        viewport={"width": 390, "height": 844}, color_scheme=scheme, java_script_enabled=scripted
+    )
+    page = context.new_page()
+    for place, rows in (("/calendar", 8), (f"/task?name={quote(FAILING)}", 14)):
+        page.goto(address + place)
+        region = page.locator(".scroll:has(.rows)")
+        for wheel in (0, 5_000):
+            region.hover()
+            page.mouse.wheel(wheel, 0)
+            page.wait_for_timeout(200)
+            edge, names = region.bounding_box(), region.locator(".labels").bounding_box()
+            picture = region.locator("[role=img]").bounding_box()
+            assert edge is not None
+            assert names is not None
+            assert picture is not None
+            assert names["x"] == pytest.approx(edge["x"], abs=0.5)
+            assert names["height"] == pytest.approx(picture["height"], abs=0.5)
+            assert region.locator(".labels text").count() == rows
+            widest = max(each.bounding_box()["width"] for each in region.locator(".labels text").all())  # type: ignore[index]
+            assert 40 < widest < names["width"]
+            at_its_end = picture["x"] + picture["width"] <= edge["x"] + edge["width"]
+            assert at_its_end == (wheel > 0)
+        ground = "each => getComputedStyle(each).backgroundColor"
+        card = page.locator(".card:has(.rows)").evaluate(ground)
+        assert region.locator(".labels").evaluate(ground) == card
+        assert not card.startswith("rgba")  # it hides what is scrolled below it
+    context.close()
+
+
 def test_axe_finds_a_fault_that_is_there(opened: "Browser", address: str) -> None:
     """The test above can fail."""
     axe = axe_source()

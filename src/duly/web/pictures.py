@@ -34,6 +34,22 @@ def _picture(width: float, height: float, label: str, parts: Iterable[str], kind
     )
 
 
+_LABELS_WIDTH: Final = 72.0
+_ROWS_WIDTH: Final = 1104.0
+"""Widths of a picture with rows and of their labels; duly.css has them, too."""
+
+
+def _labelled(labels: Iterable[tuple[float, str]], height: float, layers: Markup) -> Markup:
+    """A picture beside the labels of its rows, each with its place: they stay in sight while it is scrolled.
+
+    To assistive technology the picture is one image, whose sentence says what the rows are.
+    """
+    texts = "".join(_text(0, y, text, "start") for y, text in labels)
+    size = f"0 0 {_LABELS_WIDTH:g} {height:g}"
+    column = f'<svg class="labels" viewBox="{size}" aria-hidden="true">{texts}</svg>'
+    return Markup(f'<div class="rows">{column}<div class="layers">{layers}</div></div>')
+
+
 def _brief(number: int) -> str:
     """A number that fits into a cell: 4,321, 54k, 13.4M."""
     if number < 10_000:
@@ -229,8 +245,9 @@ def durations(runs: Sequence[tuple[str, float]], median_ms: float) -> Markup:
 
 # --- the days of a task ----------------------------------------------------------------------------------------------
 
-_LEFT: Final = 78.0
-_WIDTH: Final = 1080.0
+_LEFT: Final = 8.0
+_RIGHT: Final = 10.0
+_WIDTH: Final = _ROWS_WIDTH - _LEFT - _RIGHT
 _ROW: Final = 15.0
 _PITCH: Final = 20.0
 _THINNEST: Final = 1.2
@@ -336,8 +353,6 @@ class Days:
         for hour in range(0, 25, 3):
             x = _LEFT + hour * _WIDTH / 24
             parts.append(f'<path class="ax" d="M{x:g} 0V{height:g}"/>{_text(x, height + 13, f"{hour:02}")}')
-        for row, day in enumerate(self.dates):
-            parts.append(_text(0, row * _PITCH + 11.5, f"{day:%a %d %b}", "start"))
         marks: dict[str, list[list[tuple[float, float]]]] = {}
         outages = 0
         for kind, since, until in spans:
@@ -357,7 +372,12 @@ class Days:
         label += "." if cut is None else f", the latest {cut:,} runs alone."
         if outages:
             label += f" {counted(outages, 'time')} without a scheduler."
-        return _picture(_LEFT + _WIDTH + 10, height + 18, label, parts, "wide")
+        return _picture(_ROWS_WIDTH, height + 18, label, parts, "wide")
+
+    def labelled(self, layers: Markup) -> Markup:
+        """The picture, and what lies over it, beside the names of the days."""
+        labels = ((row * _PITCH + 11.5, f"{day:%a %d %b}") for row, day in enumerate(self.dates))
+        return _labelled(labels, DAYS * _PITCH + 18, layers)
 
     def targets(self, targets: Iterable[TimelineLink]) -> Markup:
         """Links for the pointer, over the picture. Assistive technology has the table of runs instead."""
@@ -369,7 +389,7 @@ class Days:
                 place = f'x="{x:.1f}" y="{row * _PITCH:g}" width="{width:.1f}" height="{_ROW:g}"'
                 address, title = escape(target.address), escape(target.title)
                 links.append(f'<a href="{address}" tabindex="-1"><title>{title}</title><rect {place}/></a>')
-        size = f"0 0 {_LEFT + _WIDTH + 10:g} {DAYS * _PITCH + 18:g}"
+        size = f"0 0 {_ROWS_WIDTH:g} {DAYS * _PITCH + 18:g}"
         return Markup(f'<svg class="wide over" viewBox="{size}" aria-hidden="true">{"".join(links)}</svg>')
 
     def _pieces(self, since: Instant, until: Instant) -> list[tuple[int, float, float]]:
@@ -466,13 +486,12 @@ class Cell:
 
 def week(days: Mapping[date, Sequence[Cell]]) -> Markup:
     """A row for each day, a cell for each hour: the number of starts, and the busiest minute as colour."""
-    left, cell, pitch = 80.0, 46.0, 30.0
+    cell, pitch = _ROWS_WIDTH / 24, 30.0
     parts = []
-    for row, (day, hours) in enumerate(days.items()):
+    for row, hours in enumerate(days.values()):
         y = row * pitch
-        parts.append(_text(0, y + 17, f"{day:%a %d %b}", "start"))
         for hour, found in enumerate(hours):
-            x = left + hour * cell
+            x = hour * cell
             heat = min(found.heat, 4) if found.starts else 0
             size = f'width="{cell - 3:g}" height="{pitch - 4:g}" rx="3"'
             parts.append(f'<rect class="h{heat}" x="{x:g}" y="{y:g}" {size}/>')
@@ -481,11 +500,12 @@ def week(days: Mapping[date, Sequence[Cell]]) -> Markup:
                 place = f'x="{x + cell / 2 - 1.5:g}" y="{y + 17:g}" text-anchor="middle"'
                 parts.append(f'<text class="on{heat}" {place}>{text}</text>')
     height = len(days) * pitch
-    parts += [_text(left + hour * cell + cell / 2, height + 12, f"{hour:02}") for hour in range(0, 24, 2)]
+    parts += [_text(hour * cell + cell / 2, height + 12, f"{hour:02}") for hour in range(0, 24, 2)]
     total = sum(found.starts for hours in days.values() for found in hours)
     most = max((found.peak for hours in days.values() for found in hours), default=0)
     label = f"{counted(total, 'start')} in {len(days)} days, at most {most:,} in one minute."
-    return _picture(left + 24 * cell, height + 18, label, parts, "wide")
+    labels = ((row * pitch + 17, f"{day:%a %d %b}") for row, day in enumerate(days))
+    return _labelled(labels, height + 18, _picture(_ROWS_WIDTH, height + 18, label, parts, "wide"))
 
 
 _HEAT_WORDS: Final = {

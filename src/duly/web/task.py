@@ -196,7 +196,7 @@ class _About:
         links = [*(self._targets(days) if each_linked else self._hours(days, recent))]
         hours = set() if each_linked else {_hour(days, started_at) for started_at in recent.started_at}
         links += self._questions(days, [each for each in unserved if _hour(days, begin(each)) not in hours], len(links))
-        return {"timeline": picture + days.targets(links), "each_linked": each_linked, "cut": cut}
+        return {"timeline": days.labelled(picture + days.targets(links)), "each_linked": each_linked, "cut": cut}
 
     def _first_span(self, days: Days, recent: RunMarks) -> list[Span]:
         """The run that was under way when the first day began, if there was one: the latest before it."""
