@@ -398,7 +398,12 @@ def _layouts(judge: _Judge) -> Iterator[Verdict]:
             yield judge.stated(section, f"{workload}, {layout}", cost, "µs", key)
 
 
-BESIDE = {"alone": "alone", "other": "beside clients of another store", "dashboard": "beside clients of its store"}
+BESIDE = {
+    "alone": "alone",
+    "other": "beside clients of another store",
+    "dashboard": "beside clients of its store",
+    "within": "with clients of its own process, `duly run --web`",
+}
 BESIDE_MAX = 1.25
 """Two runs of one and the same thing on a busy machine differ by as much."""
 

@@ -1,9 +1,10 @@
 """A scheduler beside a busy dashboard: later than beside another process that is as busy? Does the log grow?
 
-Three times as many minutes of N tasks that are all due in each: alone; beside a dashboard of their store with ten
-clients that ask without pause; and beside a dashboard of another store with ten such clients, which takes as much
-processor time and never touches the store of the scheduler. The difference between the last two is what reading costs
-the writer; the rest is the price of a busy machine.
+Four times as many minutes of N tasks that are all due in each: alone; beside a dashboard of their store with ten
+clients that ask without pause; beside a dashboard of another store with ten such clients, which takes as much
+processor time and never touches the store of the scheduler; and with ten such clients of a dashboard that the process
+of the scheduler itself serves, as `duly run --web` does. The difference between the second and the third is what
+reading costs the writer; the rest is the price of a busy machine. The last has the price of one interpreter for both.
 """
 
 import asyncio
@@ -12,9 +13,15 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
+from urllib.parse import urlsplit
+
+from starlette.types import ASGIApp
 
 from benchmarks.asgi import ask
+from benchmarks.ours.minutely_web import ADDRESS
 from benchmarks.read_side import daily_expressions, make_store
 from duly.web import dashboard
 
@@ -24,16 +31,18 @@ READY_WITHIN_SECONDS = 120.0
 
 
 def measure(folder: Path, tasks: int, minutes: int) -> dict[str, float]:
-    """All three, one after the other; each scheduler begins with a new store."""
+    """All four, one after the other; each scheduler begins with a new store."""
     figures = {"tasks": float(tasks), "minutes": float(minutes)}
     other = folder / "other.db"
     make_store(other, tasks, 2 * tasks, daily_expressions())
-    for name in ("alone", "dashboard", "other"):
+    for name in ("alone", "dashboard", "other", "within"):
         place = folder / name
         place.mkdir()
-        scheduler = _child("ours.minutely", {"tasks": tasks, "minutes": minutes}, place)
+        module = "ours.minutely_web" if name == "within" else "ours.minutely"
+        scheduler = _child(module, {"tasks": tasks, "minutes": minutes}, place)
         store = place / "store.db"
-        clients = None if name == "alone" else _clients(store if name == "dashboard" else other, store)
+        shown = {"dashboard": store, "other": other, "within": place / ADDRESS}
+        clients = None if name == "alone" else _clients(shown[name], store)
         found = _figures(scheduler)
         pages = 0.0 if clients is None else _ended(clients)
         figures |= {f"{name}: {key}": found[key] for key in ("late_p99_ms", "late_max_ms", "wal_max_mb")}
@@ -81,14 +90,24 @@ def _ended(clients: "subprocess.Popen[str]") -> float:
     return float(pages)
 
 
-async def _ask_without_pause(store: str) -> tuple[int, int]:
-    app = dashboard(store)
+def _asking(shown: Path) -> Callable[[str], Awaitable[int]]:
+    """How to ask a dashboard of this process for a page, or the one that a file has the address of."""
+    if shown.name == ADDRESS:
+        return partial(_ask_there, shown.read_text())
+    return partial(_ask_here, dashboard(shown))
+
+
+async def _ask_without_pause(asking: Callable[[str], Awaitable[int]]) -> tuple[int, int]:
     counts = [0, 0]
     ended = asyncio.Event()
 
     async def client(number: int) -> None:
         while not ended.is_set():
-            status, _ = await ask(app, PLACES[(number + counts[0]) % len(PLACES)])
+            try:
+                status = await asking(PLACES[(number + counts[0]) % len(PLACES)])
+            except ConnectionError:  # the scheduler has ended, and its dashboard with it
+                await asyncio.wait_for(ended.wait(), READY_WITHIN_SECONDS)
+                return
             counts[0] += 1
             counts[1] += status not in {200, 404, 503}  # the task is not declared yet, nor the store made
 
@@ -98,5 +117,24 @@ async def _ask_without_pause(store: str) -> tuple[int, int]:
     return counts[0], counts[1]
 
 
+async def _ask_here(app: ASGIApp, place: str) -> int:
+    return (await ask(app, place))[0]
+
+
+async def _ask_there(address: str, place: str) -> int:
+    """The status of an answer that came as a whole; raises a ConnectionError if none did."""
+    url = urlsplit(address)
+    reader, writer = await asyncio.open_connection(url.hostname, url.port)
+    try:
+        head = f"GET {place} HTTP/1.1\r\nHost: localhost\r\nAccept-Encoding: gzip\r\nConnection: close\r\n\r\n"
+        writer.write(head.encode())
+        answer = await reader.read(-1)
+    finally:
+        writer.close()
+    if not answer:
+        raise ConnectionResetError
+    return int(answer.split(maxsplit=2)[1])
+
+
 if __name__ == "__main__":
-    print(json.dumps(asyncio.run(_ask_without_pause(sys.argv[1]))))
+    print(json.dumps(asyncio.run(_ask_without_pause(_asking(Path(sys.argv[1]))))))

@@ -115,6 +115,7 @@ PROMISED = [
     ("all tasks counted", "≤ 10 s"),
     ("transferred, first load", "≤ 30 kB"),
     ("memory", "≤ 100 MB"),
+    ("latest start, with clients of its own process, `duly run --web`", "stated"),
     ("latest start beside clients of its store ÷ beside clients of another store", "≤ 1.25×"),
     ("its WAL, largest, beside clients of its store ÷ alone", "≤ 1.25×"),
 ]
