@@ -1,13 +1,12 @@
 """Thousands of seeded histories of a simulated cluster: nothing overlaps, nothing is served twice, nothing is lost."""
 
-import asyncio
-import importlib.util
 import secrets
 import time
 from collections.abc import Iterable
 
 import pytest
 
+from tests.cluster.fast_loop import run_fast
 from tests.cluster.histories import History
 from tests.conftest import soak_seconds
 from tests.counts import share
@@ -24,14 +23,7 @@ async def play(seeds: Iterable[int]) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("part", range(PARTS))
 def test_nothing_overlaps_and_nothing_is_lost_whatever_happens(part: int) -> None:
-    """On uvloop where there is one: a history is the same on every event loop, and takes three quarters of the time."""
-    seeds = share(SEEDS, 20)[part::PARTS]
-    if importlib.util.find_spec("uvloop") is None:
-        asyncio.run(play(seeds))
-    else:
-        import uvloop
-
-        uvloop.run(play(seeds))
+    run_fast(play(share(SEEDS, 20)[part::PARTS]))
 
 
 @pytest.mark.soak
