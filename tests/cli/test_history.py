@@ -107,6 +107,27 @@ def test_filters_combine(folder: Path) -> None:
     assert "no such runs on record; the history begins " in nothing.err
 
 
+@pytest.mark.parametrize(
+    "filtered", [["--since", "2100-01-01"], ["--until", "2001-01-01"], ["--outcome", "interrupted"]], ids=" ".join
+)
+def test_a_filter_that_no_run_passes_is_not_said_to_leave_no_runs_on_record(filtered: list[str], folder: Path) -> None:
+    """The task has runs; in the table and run by run."""
+    for more in ([], ["-v"]):
+        nothing = duly("history", "grows", "--store", "state.db", *filtered, *more, folder=folder)
+        assert (nothing.code, nothing.out) == (0, "")
+        assert "no such runs of grows on record; the history begins " in nothing.err
+
+
+async def test_a_task_without_runs_on_record_is_said_to_have_none(folder: Path) -> None:
+    """Nothing was left out: the task has not run."""
+    async with simulated(folder / "state.db", ago(minutes=10)) as host:
+        scheduler = host.scheduler()
+        await scheduler.initialize([("yearly", "0 0 1 1 *", failing, timedelta(hours=1))])
+        await scheduler.stop()
+    nothing = duly("history", "yearly", "--store", "state.db", folder=folder)
+    assert "no runs of yearly on record; the history begins " in nothing.err
+
+
 def test_a_run_under_way_and_an_interrupted_one_are_told(tmp_path: Path) -> None:
     """History proper hears of a run when it ends; the command adds what is under way, or was cut short by a crash."""
     write_target(tmp_path, '[("backup", "* * * * *", endless, timedelta(0))]')

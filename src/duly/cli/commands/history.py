@@ -102,6 +102,11 @@ class _Asked:
     tasks: tuple[str, ...]
     which: RunSelection
 
+    @property
+    def is_filtered(self) -> bool:
+        """Whether runs are asked for by their start or by how they ended."""
+        return self.which.since is not None or self.which.until is not None or bool(self.which.outcomes)
+
     def in_view(self, view: View) -> RunSelection:
         """The filter for a store; raises if a name or pattern fits none of its tasks."""
         exact, patterns = list[str](), list[str]()
@@ -130,7 +135,7 @@ def _show(store: StorePlace, asked: _Asked, limit: int | None) -> None:
         lambda view: _look(view, asked.in_view(view), limit)
     )
     if not history.matching:
-        note(_why_nothing(history, asked.tasks, zone))
+        note(_why_nothing(history, asked, zone))
         return
     if isinstance(runs, LongTable):
         runs.print()
@@ -157,11 +162,13 @@ def _look(
     return columns, zone, history, many, compare(view, which)
 
 
-def _why_nothing(history: History, tasks: Sequence[str], zone: tzinfo) -> str:
+def _why_nothing(history: History, asked: _Asked, zone: tzinfo) -> str:
     if history.history_begins is None:
         return "nothing has run yet, or no history is kept (--history 0)"
     begins = clock_time(history.history_begins, zone, history.at)
-    which = f"runs of {names(tasks)}" if tasks else "such runs"
+    which = f"runs of {names(asked.tasks)}" if asked.tasks else "runs"
+    if asked.is_filtered or not asked.tasks:  # others may be on record
+        which = f"such {which}"
     return f"no {which} on record; the history begins {begins}"
 
 
@@ -222,7 +229,7 @@ def _show_each(store: StorePlace, asked: _Asked, limit: int | None) -> None:
 
         history, zone = reader_of(store).read(question)
     if not history.matching:
-        note(_why_nothing(history, asked.tasks, zone))
+        note(_why_nothing(history, asked, zone))
     elif limit is not None and (left_out := history.matching - limit) > 0:
         note(f"{left_out:,} earlier runs are not shown (--limit 0 shows all)")
 
