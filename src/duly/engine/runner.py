@@ -441,6 +441,9 @@ class Runner:
         while self._journal.busy and await self._journal.progress(deadline):
             pass
         assert run.error is not None
+        work = asyncio.current_task()
+        assert work is not None
+        work.add_done_callback(_retrieve)
         raise run.error
 
     # --- time limits -------------------------------------------------------------------------------------------------
@@ -547,6 +550,12 @@ def _call_if_trusted(callback: Callback, lease: Lease) -> tuple[bool, object]:
     if not lease.trusted():
         return False, None
     return True, callback()
+
+
+def _retrieve(ended: "asyncio.Task[None]") -> None:
+    """Retrieve what a task raised out of the event loop: asyncio would report it once more when it forgets the task."""
+    if not ended.cancelled():
+        ended.exception()
 
 
 def _is_on_a_loop() -> bool:
