@@ -52,6 +52,12 @@ async def registrations():
     await asyncio.Event().wait()
 """
 
+_INTERRUPTS = """
+from datetime import timedelta
+def interrupt(): raise KeyboardInterrupt
+registrations = [("interrupt", "* * * * *", interrupt, timedelta(hours=1))]
+"""
+
 
 def documented(section: str) -> set[int]:
     """The codes of a section, in its table."""
@@ -97,6 +103,12 @@ def _abandoned(folder: Path) -> int:
     with Service("endless.py", "--store", "abandoned.db", folder=folder) as service:
         service.expect("TaskRunStarted")
         service.send_until_it_ends(signal.SIGTERM)
+        return service.end().code
+
+
+def _interrupted(folder: Path) -> int:
+    (folder / "interrupts.py").write_text(_INTERRUPTS)
+    with Service("interrupts.py", "--store", "interrupted.db", folder=folder) as service:
         return service.end().code
 
 
@@ -156,6 +168,7 @@ CASES: dict[tuple[str, int], Case] = {
     ("run", 4): ("run", "tasks.py", "--store", "damaged.db"),
     ("run", 5): _beside_another,
     ("run", 6): _abandoned,
+    ("run", 130): _interrupted,
     ("plan", 0): ("plan", "tasks.py", "--store", "state.db"),
     ("plan", 2): ("plan", "other.py", "--store", "state.db", "--check"),
     ("plan", 3): ("plan", "broken.py", "--store", "state.db"),

@@ -192,6 +192,51 @@ def test_a_callback_that_blocks_the_event_loop_cannot_keep_a_second_signal_away(
     assert service.events[-1] == "ProgramAbandoned"
 
 
+@pytest.mark.parametrize("form", ["json", "text"])
+@pytest.mark.parametrize("kind", ["async def", "def"], ids=["coroutine", "blocking"])
+def test_a_keyboard_interrupt_of_a_callback_is_given_as_the_reason_of_the_end(
+    kind: str, form: str, tmp_path: Path
+) -> None:
+    """SPEC 3.11: it goes out of the event loop, and with that the program ends; other callbacks are abandoned."""
+    (tmp_path / "tasks.py").write_text(
+        "import asyncio\nfrom datetime import timedelta\n"
+        "async def endless() -> None:\n    await asyncio.Event().wait()\n"
+        f"{kind} interrupt() -> None:\n    raise KeyboardInterrupt\n"
+        'registrations = [(name, "* * * * *", call, timedelta(0)) for name, call in\n'
+        '                 (("endless", endless), ("interrupt", interrupt))]\n'
+    )
+    ended = duly("run", "tasks.py", "--store", "state.db", "--log-format", form, folder=tmp_path)
+    assert (ended.code, ended.err) == (130, "")
+    last = ended.out.splitlines()[-1]
+    if form == "json":
+        line = json.loads(last)
+        del line["time"]
+        assert line == {
+            "level": "error", "event": "ProgramInterrupted", "taskName": "interrupt", "waitingFor": ["endless"]
+        }  # fmt: skip
+    else:
+        assert last.split("  duly       ")[1] == (
+            "interrupt raised KeyboardInterrupt: ended; abandoned endless: interrupted runs at the next start"
+        )
+    assert "never retrieved" not in ended.out
+    assert runs(tmp_path / "state.db") == [("interrupt", "failure")]
+
+
+def test_a_keyboard_interrupt_of_another_part_of_the_target_is_not_blamed_on_a_task(tmp_path: Path) -> None:
+    """A task of asyncio that a callback has started belongs to no run."""
+    (tmp_path / "tasks.py").write_text(
+        "import asyncio\nfrom datetime import timedelta\n"
+        "async def interrupt() -> None:\n    raise KeyboardInterrupt\n"
+        "async def spawn() -> None:\n    await asyncio.gather(interrupt())\n"
+        'registrations = [("spawn", "* * * * *", spawn, timedelta(0))]\n'
+    )
+    ended = duly("run", "tasks.py", "--store", "state.db", "--log-format", "text", folder=tmp_path)
+    assert ended.code == 130
+    assert ended.out.splitlines()[-1].endswith(
+        "  tasks.py raised KeyboardInterrupt: ended; abandoned spawn: interrupted runs at the next start"
+    )
+
+
 def test_scheduling_goes_on_when_the_log_is_closed(tmp_path: Path) -> None:
     """A closed log neither stops the scheduler nor makes it end with an error."""
     write_target(tmp_path, '[("again", "* * * * *", broken, timedelta(0))]')

@@ -184,22 +184,27 @@ def run(
     elif web_token_file is not None or web_allowed_hosts:
         fail("--web-token-file and --web-allowed-host are about the dashboard", "add --web 127.0.0.1:8347")
 
+    log = EventsLog(form, verbose=verbose)
+    program = Program(
+        parsed,
+        place,
+        options,
+        log,
+        watching=watch,
+        standby=standby,
+        verbose=verbose,
+        dashboard=dashboard,
+    )
+
     async def serve() -> Exit:
-        log = EventsLog(form, verbose=verbose)
         with log.keeping_output():
-            program = Program(
-                parsed,
-                place,
-                options,
-                log,
-                watching=watch,
-                standby=standby,
-                verbose=verbose,
-                dashboard=dashboard,
-            )
             return await program.serve()
 
-    return signals.run(serve(), _uvloop() if uvloop else None)
+    try:
+        return signals.run(serve(), _uvloop() if uvloop else None)
+    except KeyboardInterrupt:
+        program.report_interrupt()
+        return Exit.INTERRUPTED
 
 
 def _checked(store: StorePlace | None) -> StorePlace:

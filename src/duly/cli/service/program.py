@@ -107,10 +107,13 @@ class Program:
         self._failed: dict[Path, Signature | None] = {}
         """The files of the last reload, if it failed: a change to one of them may fix it."""
         self._runs: dict[int, str] = {}
+        self._interrupter: str | None = None
+        """The task whose callback has raised KeyboardInterrupt, which goes out of the event loop."""
         self._violations: Counter[str] = Counter()
         self._last_poll = 0.0
         self._changed_tasks = 0
         self._on_terminal = os.isatty(1)
+        self._takes_signals = False
         self._stopped_since: float | None = None
         """When the first signal to stop arrived."""
         self._stop_reason = ""
@@ -202,6 +205,8 @@ class Program:
             self._runs[event.run_id] = event.task_name
         elif isinstance(event, events.TaskRunCompleted | events.TaskRunFailed):
             self._runs.pop(event.run_id, None)
+            if isinstance(event, events.TaskRunFailed) and isinstance(event.exception, KeyboardInterrupt):
+                self._interrupter = event.task_name
             if self._stop.is_set() and self._runs:
                 self._systemd.send(STATUS=f"stopping, waiting for {names(self._running())}")
         elif isinstance(event, events.PollCompleted):
@@ -280,6 +285,7 @@ class Program:
         signal.signal(signal.SIGINT, on_stop)
         signal.signal(signal.SIGTERM, on_stop)
         signal.signal(signal.SIGHUP, on_hangup)
+        self._takes_signals = True
 
     def _request_stop(self) -> None:
         self._stop.set()
@@ -295,6 +301,16 @@ class Program:
         text = f"abandoned {names(running)}: interrupted runs at the next start" if running else "gone"
         self._log.say_from_signal_handler("ProgramAbandoned", text, waitingFor=running)
         os._exit(Exit.ABANDONED)
+
+    def report_interrupt(self) -> None:
+        """Say which KeyboardInterrupt has ended the event loop; not if it was Ctrl-C before signals were taken."""
+        if not self._takes_signals:
+            return
+        by = self._target.text if self._interrupter is None else names([self._interrupter])
+        text, running = f"{by} raised KeyboardInterrupt: ended", self._running()
+        if running:
+            text += f"; abandoned {names(running)}: interrupted runs at the next start"
+        self._log.say("ProgramInterrupted", text, level=events.ERROR, taskName=self._interrupter, waitingFor=running)
 
     # --- reloading ---------------------------------------------------------------------------------------------------
 
