@@ -28,10 +28,11 @@ def plain(value: object, *, longest: int | None = None, lines: bool = False) -> 
 def meant(word: str, known: Iterable[str]) -> str | None:
     """The known word that was probably meant: few letters differ, or it begins with the one given; None if none does.
 
-    A suggestion that is far off is worse than none. Letters may differ in a third of the word, and in three at most.
+    A suggestion that is far off is worse than none. Letters may differ in a third of the word, and in three at most;
+    one of two may, and a word of one letter has to be there as it is.
     """
     asked = word.lower()
-    most = min(3, max(1, len(asked) // 3))
+    most = min(3, max(1, len(asked) // 3)) if len(asked) > 1 else 0
     best: tuple[int, int, str] | None = None
     for each in known:
         other = each.lower()
