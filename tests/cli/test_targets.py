@@ -150,6 +150,13 @@ def test_what_is_wrong_is_said_in_a_line(target: str, message: str, hint: str | 
         assert hint in str(found.hint)
 
 
+def test_a_near_name_that_fits_is_suggested_rather_than_the_nearest_one(folder: Path) -> None:
+    """Also if the nearest one is only something that TARGET imports."""
+    (folder / "tasks.py").write_text(f"{HEAD}from datetime import time as weekly_\nweekly_jobs = {GOOD}\n")
+    assert failure("tasks.py:weekly").hint == "did you mean weekly_jobs?"
+    assert failure("tasks.py:weekl_").hint == "did you mean weekly_?"
+
+
 def test_a_name_that_is_far_off_is_no_suggestion(folder: Path) -> None:
     """The hint says what to define, and that a list of registrations has another name."""
     (folder / "tasks.py").write_text(f"{HEAD}registrations = {GOOD}\n")
