@@ -110,6 +110,7 @@ def test_without_a_command_there_is_help_and_a_usage_code(tmp_path: Path) -> Non
         (["status", "--stor", "x"], "no such option: --stor; did you mean --store?"),
         (["--frob"], "no such option: --frob\n"),
         (["status"], "Missing option '--store'"),
+        (["completion"], "error: Missing argument '{bash|zsh|fish}'. Choose from: bash, zsh, fish\n"),
         (["trace"], "Missing command"),
         (["import"], "Missing command"),
         (["status", "a", "--store", "x"], "Got unexpected extra argument"),

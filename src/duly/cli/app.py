@@ -1,6 +1,7 @@
 """The command `duly`: finds and loads commands, and turns every failure into one message and an exit code."""
 
 import importlib
+import re
 import sys
 import traceback
 from collections.abc import Sequence
@@ -138,10 +139,10 @@ def _run(arguments: Sequence[str] | None) -> int:
         return Exit.USAGE
     except click.UsageError as error:
         place = error.ctx.command_path if error.ctx is not None else "duly"
-        show_failure(Failure(error.format_message(), f"{place} --help"))
+        show_failure(Failure(_on_one_line(error), f"{place} --help"))
         return Exit.USAGE
     except click.ClickException as error:
-        show_failure(Failure(error.format_message()))
+        show_failure(Failure(_on_one_line(error)))
         return Exit.USAGE
     except (click.Abort, KeyboardInterrupt):
         return Exit.INTERRUPTED
@@ -152,3 +153,8 @@ def _run(arguments: Sequence[str] | None) -> int:
         show_failure(Failure("this is a defect of duly, not of what you did", "please report it, with the lines above"))
         return Exit.DEFECT
     return outcome if isinstance(outcome, int) else Exit.OK
+
+
+def _on_one_line(error: click.ClickException) -> str:
+    """The message of click, which puts choices on lines of their own, behind tabs."""
+    return re.sub(r"\s*\n\s*", " ", error.format_message())
