@@ -126,6 +126,23 @@ def test_wrong_usage_is_one_message_with_a_hint(arguments: list[str], message: s
     assert "--help" in result.err
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *(["status", "--store", ""], ["plan", "tasks.py", "--store", ""], ["run", "tasks.py", "--store", ""]),
+        *(["verify", ""], ["trace", "export", ""], ["copy", "", "b.db"], ["copy", "a.db", ""]),
+    ],
+    ids=" ".join,
+)
+def test_an_empty_name_of_a_store_is_wrong_usage(arguments: list[str], folder: Path) -> None:
+    """It is what a shell makes of a variable that is not set."""
+    (folder / "tasks.py").write_text("registrations = []")
+    result = duly(*arguments, folder=folder)
+    assert (result.code, result.out) == (Exit.USAGE, "")
+    assert "it is empty: name a file or a URL, and see whether a variable is unset" in result.err
+    assert "folder" not in result.err
+
+
 def test_completion_knows_commands_and_options(folder: Path) -> None:
     """Bash asks through the environment, as its script sets up."""
     words = duly(folder=folder, _DULY_COMPLETE="bash_complete", COMP_WORDS="duly sta", COMP_CWORD="1")

@@ -25,7 +25,9 @@ class StoreText(click.Path):
     """The name of a store: a path, or a URL, which stays text until its schema is known."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The path or the URL."""
+        """The path or the URL. Empty text is refused: to the system it is the current folder."""
+        if value == "":
+            self.fail("it is empty: name a file or a URL, and see whether a variable is unset", param, ctx)
         return value if isinstance(value, str) and is_url(value) else super().convert(value, param, ctx)
 
 
