@@ -1,6 +1,7 @@
 """A report beyond its verdicts: what was read, how far, and whether the trace has ended."""
 
 import io
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -45,6 +46,32 @@ def test_without_a_source_nothing_is_read() -> None:
     assert check(unsealed=True) == report
     with pytest.raises(TraceError, match="without a seal"):
         check()
+
+
+@pytest.mark.parametrize(
+    ("given", "got"),
+    [
+        ("trace.jsonl", "str"),
+        (Path("trace.jsonl"), "PosixPath"),
+        (b"a trace", "bytes"),
+        (None, "NoneType"),
+        (io.StringIO("a trace"), "one opened in text mode"),
+    ],
+    ids=["str", "path", "bytes", "None", "text"],
+)
+def test_what_is_no_binary_file_is_refused_with_the_remedy(given: Any, got: str) -> None:
+    """As a source, and among the segments of one."""
+    for sources in (given, [given]):
+        with pytest.raises(TypeError, match=f"^check takes files opened in binary mode, got {got}$"):
+            check(sources)
+
+
+def test_segments_may_come_from_any_iterable() -> None:
+    """Of files, or of whatever has a binary file's `read`."""
+    segment, _ = written(LIFE)
+    report = check(io.BytesIO(segment), unsealed=True)
+    assert check([io.BytesIO(segment)], unsealed=True) == report
+    assert check(iter([io.BytesIO(segment)]), unsealed=True) == report
 
 
 def test_progress_is_reported_in_events() -> None:

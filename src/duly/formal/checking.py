@@ -1,8 +1,9 @@
 """Reader and monitor together: the segments of a trace in, a report out."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from io import TextIOBase
+from typing import Final, cast
 
 from duly.core.moments import Instant
 from duly.errors import TraceError
@@ -55,19 +56,32 @@ def check(
 
     Raises:
         TraceError: the trace is not whole; there is no verdict on half a trace. `details["line"]` has the line.
+        TypeError: something is not a file opened in binary mode, such as a path or a file opened in text mode.
     """
     checker = Checker(bounded=bounded, progress=progress)
     for source in sources:
-        if isinstance(source, Iterable) and not hasattr(source, "read"):
-            for each in source:
-                checker.take(each)
-        else:
-            checker.take(source)  # type: ignore[arg-type]
+        for each in _files_of(source):
+            checker.take(each)
     report = checker.report()
     if not (report.sealed or unsealed):
         hint = "check(..., unsealed=True) judges what is there"
         raise TraceError("truncated", max(checker.line, 1), NO_SEAL, hint=hint)
     return report
+
+
+def _files_of(source: object) -> Iterator[Source]:
+    if isinstance(source, Iterable) and not isinstance(source, str | bytes) and not hasattr(source, "read"):
+        for each in source:
+            yield _binary(each)
+    else:
+        yield _binary(source)
+
+
+def _binary(file: object) -> Source:
+    if not hasattr(file, "read") or isinstance(file, TextIOBase):
+        got = "one opened in text mode" if hasattr(file, "read") else type(file).__name__
+        raise TypeError(f"check takes files opened in binary mode, got {got}")
+    return cast(Source, file)
 
 
 class Checker:
