@@ -66,11 +66,28 @@ def hidden() -> BaseException:
         return error
 
 
-def in_a_circle() -> BaseException:
+def in_a_circle() -> Exception:
     """Two exceptions that cause each other."""
     first, second = ValueError("first"), ValueError("second")
     first.__cause__, second.__cause__ = second, first
     return first
+
+
+def caused(error: Exception, cause: BaseException) -> Exception:
+    """An exception that was raised from another one."""
+    error.__cause__ = cause
+    return error
+
+
+def group_of_what_it_handled() -> BaseException:
+    """A group that was raised while its only member was handled."""
+    try:
+        try:
+            raise KeyError("name")
+        except KeyError as error:
+            raise ExceptionGroup("one failed", [error])  # noqa: B904
+    except ExceptionGroup as group:
+        return group
 
 
 @pytest.mark.parametrize(
@@ -96,6 +113,29 @@ def in_a_circle() -> BaseException:
             "ExceptionGroup: outer (1 sub-exception); first: ExceptionGroup: inner (1 sub-exception); "
             "first: RuntimeError: import failed; caused by ValueError: no row; caused by OSError: disk full",
             id="groups and causes",
+        ),
+        pytest.param(
+            caused(ExceptionGroup("two failed", [wrapped(), OSError()]), ZeroDivisionError("by zero")),
+            "ExceptionGroup: two failed (2 sub-exceptions); first: RuntimeError: import failed; "
+            "caused by ValueError: no row; caused by OSError: disk full; "
+            "the group caused by ZeroDivisionError: by zero",
+            id="group with a cause",
+        ),
+        pytest.param(
+            caused(
+                ExceptionGroup("outer", [caused(ExceptionGroup("inner", [in_a_circle()]), KeyError("inner's"))]),
+                caused(ZeroDivisionError("outer's"), OSError("disk full")),
+            ),
+            "ExceptionGroup: outer (1 sub-exception); first: ExceptionGroup: inner (1 sub-exception); "
+            "first: ValueError: first; caused by ValueError: second; "
+            "the group caused by ZeroDivisionError: outer's; caused by OSError: disk full; "
+            'the group caused by KeyError: "inner\'s"',
+            id="groups with causes",
+        ),
+        pytest.param(
+            group_of_what_it_handled(),
+            "ExceptionGroup: one failed (1 sub-exception); first: KeyError: 'name'",
+            id="group of what was handled",
         ),
         pytest.param(in_a_circle(), "ValueError: first; caused by ValueError: second", id="circle"),
     ],

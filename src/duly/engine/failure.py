@@ -1,7 +1,8 @@
 """The record of an exception: a text for events and tables, and the end of its traceback.
 
 A callback that fails often says little by its own exception: the reason is what it was raised from, or one of several
-in a group. So the text goes on to the first exception in a group and along the chain of causes.
+in a group. So the text goes on to the first exception in a group and along the chain of causes, and from its end to
+what the group was raised from.
 """
 
 import os
@@ -34,17 +35,30 @@ def error_text(error: BaseException) -> str:
 
 
 def _parts(error: BaseException) -> Iterator[str]:
-    seen: set[int] = set()
-    before = ""
-    while id(error) not in seen and len(seen) < CHAIN_MAX:
-        seen.add(id(error))
-        yield before + _what_it_says(error)
-        if isinstance(error, BaseExceptionGroup):
-            before, error = "first: ", error.exceptions[0]
-        elif error.__cause__ is not None:
-            before, error = "caused by ", error.__cause__
-        elif error.__context__ is not None and not error.__suppress_context__:
-            before, error = "raised while handling ", error.__context__
+    seen, groups = set[int](), list[BaseException]()
+    link = ""
+    following: BaseException | None = error
+    while len(seen) < CHAIN_MAX:
+        if following is not None and id(following) not in seen:
+            seen.add(id(following))
+            yield link + _what_it_says(following)
+            if isinstance(following, BaseExceptionGroup):
+                groups.append(following)
+                link, following = "first: ", following.exceptions[0]
+            else:
+                link, following = _origin(following)
+        elif groups:  # its first exception has come to an end, and it may have a cause of its own
+            link, following = _origin(groups.pop(0))
+            link = f"the group {link}"
+        else:
+            return
+
+
+def _origin(error: BaseException) -> tuple[str, BaseException | None]:
+    """The cause or the context of an exception, with the words that lead there; None if it has neither."""
+    if error.__cause__ is not None:
+        return "caused by ", error.__cause__
+    return "raised while handling ", None if error.__suppress_context__ else error.__context__
 
 
 def _what_it_says(error: BaseException) -> str:
