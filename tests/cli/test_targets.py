@@ -165,6 +165,14 @@ def test_a_name_that_is_far_off_is_no_suggestion(folder: Path) -> None:
     assert hint.endswith("; registrations is such a list")
 
 
+def test_the_frames_of_a_deep_recursion_that_are_not_shown_are_all_counted(folder: Path) -> None:
+    """Of a thousand frames only the last ones are looked at."""
+    (folder / "tasks.py").write_text("def f(n): f(n - 1) if n else {}['missing']\nf(500)\n")
+    shown = failure("tasks.py").excerpt
+    assert shown.startswith("  … 498 more\n")
+    assert "missing" in shown
+
+
 @pytest.mark.parametrize(
     ("item", "message", "hint"),
     [

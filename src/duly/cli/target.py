@@ -30,7 +30,7 @@ from duly.cli.file_watch import Signature, signature
 from duly.cli.output import Exit, Failure, fail, failure_of, reason_of
 from duly.core.registration import Registration, read_registrations
 from duly.core.steps import finish
-from duly.engine.failure import own_frames_left_out
+from duly.engine.failure import frames_without_own, own_frames_left_out
 from duly.errors import CronExpressionInvalidError, DulyError
 from duly.insight.cron_check import examine
 from duly.stores.sqlite.file import kind
@@ -426,10 +426,9 @@ def shortened_traceback(error: BaseException) -> str:
     """
     if _is_chained(error):
         return "".join(own_frames_left_out(error, _TRACEBACK_FRAMES_MAX).format()).rstrip("\n")
-    shown = own_frames_left_out(error, sys.maxsize)
-    left_out = len(shown.stack) - _TRACEBACK_FRAMES_MAX
-    lines = traceback.format_list(shown.stack[-_TRACEBACK_FRAMES_MAX:])
-    if left_out > 0:
+    shown = own_frames_left_out(error, _TRACEBACK_FRAMES_MAX)
+    lines = traceback.format_list(shown.stack)
+    if (left_out := frames_without_own(error) - len(shown.stack)) > 0:
         lines.insert(0, f"  … {left_out} more\n")
     if isinstance(error, SyntaxError):
         lines += traceback.format_exception_only(error)[:-1]  # the place; the message has been printed above it

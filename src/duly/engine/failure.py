@@ -108,6 +108,11 @@ def own_frames_left_out(error: BaseException, frames_max: int) -> traceback.Trac
     return shown
 
 
+def frames_without_own(error: BaseException) -> int:
+    """How many frames the traceback of an exception has without those of duly, however many of them are looked at."""
+    return sum(not _is_own(frame.f_code.co_filename) for frame, _ in traceback.walk_tb(error.__traceback__))
+
+
 def _is_own(filename: str) -> bool:
     return filename.startswith((_OWN, "<frozen importlib")) or f"{os.sep}importlib{os.sep}" in filename
 
