@@ -221,7 +221,7 @@ CASES: dict[tuple[str, int], Case] = {
 """By command and code: arguments that lead there, or a function that does it and returns the code."""
 
 
-ANSWERS = {("plan", 2), ("status", 1), ("check", 1), ("verify", 1), ("import", 1)}
+ANSWERS = {("plan", 2), ("status", 1), ("check", 1), ("verify", 1), ("import", 1), ("store check", 1)}
 """Codes that belong to an answer on standard output: there is no error message."""
 
 
@@ -249,6 +249,21 @@ def test_a_command_exits_with_the_documented_code(name: str, expected: int, stag
     done = duly(*case, folder=stage) if expected else started(*case, folder=stage)
     assert done.code == expected, done
     assert ("error: " in done.err) == (expected != Exit.OK and (name, expected) not in ANSWERS)
+
+
+def test_the_page_lists_the_answers_that_have_no_error_message() -> None:
+    """Code 1 of some commands, and code 2 of `plan --check`."""
+    ones, twos = PAGE["Exit codes"].split("no such message: code 1 of ")[1].split(". ")[0].split(", and code 2 of ")
+    assert {(name, 1) for name in code(ones)} | {(name.split()[0], 2) for name in code(twos)} == ANSWERS
+
+
+@pytest.mark.parametrize("form", ["json", "text"])
+def test_a_failed_run_once_is_reported_by_its_log_alone(form: str, stage: Path) -> None:
+    """Exit code 1, and nothing on standard error."""
+    write_target(stage, '[("kept", "0 0 1 1 *", broken, timedelta(hours=1))]', "fails.py")
+    done = duly("run", "--once", "kept", "fails.py", "--log-format", form, folder=stage)
+    assert (done.code, done.err) == (1, "")
+    assert "the upstream service is asleep" in done.out
 
 
 def test_wrong_usage_of_any_command_is_2(capsys: pytest.CaptureFixture[str]) -> None:
