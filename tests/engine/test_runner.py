@@ -1,7 +1,7 @@
 """Living runs, and the context that tells whether code is inside one."""
 
 import asyncio
-import sys
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, timedelta
@@ -15,6 +15,7 @@ from duly.core.moments import Instant, Minute
 from duly.core.registration import RunsOn
 from duly.core.task import AwaitingRun, Owed, grounds_for
 from duly.engine.runner import STRIDE_CALLS_MAX, Call, Run, run_around, run_on_stack
+from duly.engine.watchdog import stack_of
 from duly.errors import StoreError
 from duly.events import Event, TaskRunCompleted, TaskRunFailed, TaskRunFenced
 from duly.run_context import inside
@@ -111,7 +112,7 @@ async def test_the_run_on_a_stack_is_the_one_whose_callback_is_executed(host: Si
 
     async def work() -> None:
         def deeper() -> None:
-            found.append(run_on_stack(sys._getframe()))
+            found.append(run_on_stack(stack_of(threading.get_ident())))
 
         deeper()
 
@@ -120,7 +121,7 @@ async def test_the_run_on_a_stack_is_the_one_whose_callback_is_executed(host: Si
     (run,) = found
     assert run is not None
     assert run.task.name == "a"
-    assert run_on_stack(sys._getframe()) is None
+    assert run_on_stack(stack_of(threading.get_ident())) is None
 
 
 @pytest.mark.parametrize(("error", "cause"), [(asyncio.CancelledError, type(None)), (ValueError, ValueError)])

@@ -3,7 +3,7 @@
 import asyncio
 import inspect
 from collections import deque
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta, tzinfo
 from types import FrameType
@@ -159,13 +159,12 @@ def run_around(owner: object) -> Run | None:
     return None
 
 
-def run_on_stack(frame: FrameType | None) -> Run | None:
-    """The run whose callback a thread is executing, given the innermost frame of that thread."""
-    while frame is not None:
+def run_on_stack(stack: Iterable[FrameType]) -> Run | None:
+    """The run whose callback a thread is executing, given the stack of that thread."""
+    for frame in stack:
         if frame.f_code in Runner.executing:
             run: Run = frame.f_locals["run"]
             return run
-        frame = frame.f_back
     return None
 
 

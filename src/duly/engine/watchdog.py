@@ -10,9 +10,14 @@ A call that does not even release the interpreter's lock stops this thread as we
 """
 
 import asyncio
+import contextlib
 import sys
 import threading
 import time
+from collections import deque
+from itertools import accumulate, chain, islice, repeat
+from operator import methodcaller
+from types import FrameType
 from typing import Final
 
 from duly.core.moments import Instant
@@ -89,7 +94,7 @@ class LoopWatchdog:
 
     def _running_now(self) -> Run | None:
         """The run whose callback the event loop's thread is executing at this moment."""
-        return run_on_stack(sys._current_frames().get(self._loop_thread))
+        return run_on_stack(stack_of(self._loop_thread))
 
     def _await_answer(self, run: Run, looked: float) -> float:
         """Look until a run that was found has let the event loop turn.
@@ -136,6 +141,20 @@ class LoopWatchdog:
         if isinstance(self._setup.store, EmbeddedStore):
             at = Instant(self._setup.clock.now())
             self._setup.store.note_blockage(Blockage(run.task.name, at, int(seconds * 1000)))
+
+
+def stack_of(thread: int) -> list[FrameType]:
+    """The frames of a running thread, innermost first.
+
+    Python switches between threads only from one instruction of Python code to the next. If the other one goes on while
+    its frames are being followed, they are no stack any more, and in 3.11 `f_back` has then led to an object that was
+    no frame. So all of it is one instruction: the call of `extend`, which draws from iterators that are written in C.
+    """
+    innermost = map(methodcaller("get", thread), iter(sys._current_frames, None))
+    found: deque[FrameType | None] = deque()
+    with contextlib.suppress(AttributeError):  # the outermost one has no frame behind it
+        found.extend(accumulate(chain(islice(innermost, 1), repeat("f_back")), getattr))
+    return [frame for frame in found if isinstance(frame, FrameType)]
 
 
 class _Question:
