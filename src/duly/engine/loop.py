@@ -21,7 +21,7 @@ from duly.engine.company import ALONE, Company
 from duly.engine.gate import Gate
 from duly.engine.journal import Journal
 from duly.engine.lease import ALWAYS, Lease
-from duly.engine.pacing import breathe, paced
+from duly.engine.pacing import breathe, give_way, paced
 from duly.engine.runner import Runner
 from duly.engine.setup import Setup
 from duly.engine.traffic import Traffic
@@ -245,6 +245,11 @@ class Loop:
                     self._traffic.starts_follow = decision.starts.count >= limit
                     limit = min(2 * limit, CHUNK_STARTS_MAX)
                     if durable.count:
+                        if commit is not None:
+                            # The store's thread begins to write before this one has callbacks to call.
+                            await breathe()
+                            if self._traffic.at_the_store:
+                                give_way()
                         yield durable
                         durable = Starts()
                     granted = await commit if commit is not None else Starts()

@@ -16,7 +16,7 @@ class Traffic:
     The journal then holds ends back, to write them together with those starts."""
 
     at_the_store: bool = False
-    """A batch is being written; written by the journal. The runner then gives the store's thread a chance to run."""
+    """A batch is being written; written by the journal. Loop and runner then give the store's thread its turn."""
 
     end_lies_ahead: bool = False
     """The clock went back between an end and the moment that end was durable: what it armed may lie too far ahead.
