@@ -178,6 +178,7 @@ class Examination(Situations):
 
     anything_owed: bool
     longest_late: int
+    owed_left_out: int
     owed_for_longest: Sequence[KnownTask]
     health: Health
 
