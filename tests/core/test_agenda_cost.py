@@ -82,45 +82,6 @@ def test_occurrences_are_computed_once_for_all_tasks_of_an_expression(counted: C
     assert counted["latest_due"] <= 1
 
 
-def test_what_is_due_starts_before_its_next_minutes_are_searched(counted: Counter[str]) -> None:
-    """Architecture: a thousand expressions that are due together do not wait for a thousand searches."""
-    agenda = agenda_of(*(fresh(f"t{n}", f"5,{10 + n} 12 * * *") for n in range(7)))
-    counted.clear()
-    assert evaluated(agenda, after(300)) == 7
-    assert counted["next_due"] == 0
-    assert not agenda.looked_ahead
-    finish(agenda.look_ahead())
-    assert agenda.looked_ahead
-    assert counted["next_due"] == 7
-    assert agenda.next_due() == minute("2025-06-15T12:10")
-    assert counted["next_due"] == 7
-
-
-@pytest.mark.parametrize("looks_ahead", [False, True])
-def test_a_minute_is_served_whether_or_not_the_one_before_it_was_followed_by_a_search(looks_ahead: bool) -> None:
-    """SPEC 3.1: a poll that was ended before it looked ahead loses no minute."""
-    agenda = agenda_of(fresh("a"), fresh("b", "0-10 12 * * *"))
-    served = []
-    for number in range(3):
-        served += [start.task for start in serve(agenda, after(60 * number))]
-        if looks_ahead:
-            finish(agenda.look_ahead())
-        for each in agenda.tasks():
-            end(agenda, each, after(60 * number + 1))
-    assert [each.name for each in served] == ["a", "b"] * 3
-
-
-def test_an_expression_that_returns_before_the_search_is_due_once() -> None:
-    """SPEC 5.1: its last task was withdrawn, and another one declared, while its next minute was not known."""
-    agenda = agenda_of(a := fresh("a"))
-    assert [start.task for start in serve(agenda, NOON)] == [a]
-    finish(agenda.leave([a]))
-    finish(agenda.enter([b := fresh("b", since="12:01")], NOON))
-    finish(agenda.look_ahead())
-    assert agenda.next_due() == minute("2025-06-15T12:01")
-    assert [start.task for start in serve(agenda, after(60))] == [b]
-
-
 def test_an_end_costs_the_same_however_many_tasks_there_are(counted: Counter[str]) -> None:
     """Architecture: completing a run concerns its own task only."""
     agenda = agenda_of(a := fresh("a"), *(fresh(f"t{n}", f"{n % 50} 3 * * *") for n in range(1_000)))

@@ -44,8 +44,8 @@ def situation(task: KnownTask, snapshot: Snapshot) -> Situation:
     group, minute = Group(task.stored.expression), minute_of(at, UTC)
     owed = group.owed(state.served_through, minute, UTC)
     owed_since = begin(owed.earliest) if owed is not None else None
-    group.go_on(minute, UTC)
-    due: Instant | None = begin(group.next_due(UTC))
+    group.look_ahead(minute, UTC)
+    due: Instant | None = begin(group.next_due)
     if task.running:
         return Situation(task, "running", due if owed is None else None, "cron", owed_since, 0)
     word = "owed" if owed is not None else "waiting"

@@ -10,7 +10,6 @@ The agenda is only an index: a task in a due list is asked what it owes, and `ob
 """
 
 import sys
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import tzinfo
@@ -25,7 +24,7 @@ from duly.core.moments import LAST_INSTANT, MICROSECONDS, Instant, Minute, begin
 from duly.core.registration import RunsOn
 from duly.core.resolution import NO_MARKS, Mark, lowered_marks
 from duly.core.share import ALL, Share
-from duly.core.steps import STEP_TASKS, Steps, finish
+from duly.core.steps import STEP_TASKS, Steps
 from duly.core.task import (
     AwaitingRetry,
     AwaitingRun,
@@ -91,10 +90,6 @@ class Agenda:
         """Which part of what falls due is this scheduler's own; it counts for what is queued from now on."""
         self._groups: dict[str, Group] = {}
         self._calendar: list[tuple[Minute, int, Group]] = []
-        self._passed: deque[Group] = deque()
-        """Groups whose due minute has come, and whose next one has not been searched yet."""
-        self._passed_in = Minute(0)
-        """The minute in which it came."""
         self._timers: list[tuple[Instant, int, Task, AwaitingRetry | Interrupted]] = []
         self._queues: dict[RunsOn, _Queue] = {RunsOn.LOOP: [], RunsOn.THREAD: []}
         self._held_back: list[tuple[Instant, int, RunsOn, Instant, DueList]] = []
@@ -193,7 +188,6 @@ class Agenda:
         """Build the whole index again, for these tasks."""
         self._groups.clear()
         self._calendar.clear()
-        self._passed.clear()
         self._timers.clear()
         self._held_back.clear()
         self._queues = {RunsOn.LOOP: [], RunsOn.THREAD: []}
@@ -226,13 +220,10 @@ class Agenda:
     def queue_due(self, now: Instant) -> Steps[None]:
         """Queue the tasks of groups that are due and of timers that are ripe; a step is one group or one timer."""
         minute = self.minute(now)
-        if minute != self._passed_in:
-            yield from self.look_ahead()
-            self._passed_in = minute
         while self._calendar and self._calendar[0][0] <= minute:
             due, _, group = heappop(self._calendar)
-            if not self._is_in_force(group):
-                continue
+            if self._groups.get(group.expression.text) is not group:
+                continue  # all its tasks were withdrawn
             for runs_on, tasks in group.tasks.items():
                 # A due list that no decision has touched yet will ask every task of the group anyway.
                 if tasks and group.untouched[runs_on] is None:
@@ -241,8 +232,8 @@ class Agenda:
                     else:
                         group.untouched[runs_on] = due_list = DueList(tasks, group)
                         self._queue(runs_on, begin(due), due_list)
-            group.go_on(minute, self.zone)
-            self._passed.append(group)
+            group.look_ahead(minute, self.zone)
+            self._await_next(group)
             yield
         while self._timers and self._timers[0][0] <= now:
             ripe, _, task, state = heappop(self._timers)
@@ -253,23 +244,6 @@ class Agenda:
             # With a new ticket: what is left of its own part comes first, where no other host is at work yet.
             _, _, runs_on, since, due_list = heappop(self._held_back)
             heappush(self._queues[runs_on], (since, next(self._tickets), due_list))
-
-    @property
-    def looked_ahead(self) -> bool:
-        """Whether the next due minute of every group is known."""
-        return not self._passed
-
-    def look_ahead(self) -> Steps[None]:
-        """Search for the next due minutes of groups that were queued; a step is one group.
-
-        With a thousand expressions that are due together it takes as long as a thousand starts, so it is done after
-        these, but in their minute.
-        """
-        while self._passed:
-            group = self._passed.popleft()
-            if self._is_in_force(group):
-                self._await_next(group)
-            yield
 
     def has_ripe_share(self, now: Instant) -> bool:
         """Whether the time has come for due lists that were held back, because other hosts may be slow or gone."""
@@ -285,7 +259,6 @@ class Agenda:
 
     def next_due(self) -> Minute | None:
         """The earliest due minute that a group waits for, even if all its tasks have been withdrawn since."""
-        finish(self.look_ahead())
         return self._calendar[0][0] if self._calendar else None
 
     @property
@@ -352,12 +325,8 @@ class Agenda:
             self._await_next(group)
         return group
 
-    def _is_in_force(self, group: Group) -> bool:
-        """Whether it still has tasks."""
-        return self._groups.get(group.expression.text) is group
-
     def _await_next(self, group: Group) -> None:
-        heappush(self._calendar, (group.next_due(self.zone), next(self._tickets), group))
+        heappush(self._calendar, (group.next_due, next(self._tickets), group))
 
     def _arm(self, task: Task) -> None:
         state = task.state

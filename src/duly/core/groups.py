@@ -17,20 +17,20 @@ NEVER: Final = Minute(1 << 62)
 class Group:
     """The tasks of one expression, by where they run, and its occurrences, computed once for all of them.
 
-    It remembers the stretch of the calendar around now: nothing is due after `_quiet_since` and before its next due
-    minute, and before it nothing was due after `_quiet_before_due` and before `_due`. That answers nearly every
-    question without another search.
+    It remembers the stretch of the calendar around now: nothing is due after `_quiet_since` and before `next_due`, and
+    before it nothing was due after `_quiet_before_due` and before `_due`. That answers nearly every question without
+    another search.
     """
 
     __slots__ = (
         "_due",
         "_latest",
         "_looked_at",
-        "_next_due",
         "_owed",
         "_quiet_before_due",
         "_quiet_since",
         "expression",
+        "next_due",
         "parts",
         "tasks",
         "untouched",
@@ -43,7 +43,7 @@ class Group:
         """The queued due list of all tasks, as long as no decision has asked any of them."""
         self.parts: dict[RunsOn, Parts] = {}
         """Where hosts share what is due: the parts that were queued last."""
-        self._next_due: Minute | None = NEVER  # None: it has not been searched yet
+        self.next_due = NEVER
         self._quiet_since = self._quiet_before_due = self._due = NEVER
         self._looked_at: Minute | None = None
         self._latest: Minute | None = None
@@ -52,29 +52,22 @@ class Group:
     def arrive(self, minute: Minute, zone: tzinfo) -> None:
         """Search the calendar for the first time, in this minute."""
         # From the minute before, because that is `served_through` of a task that is declared in this minute.
-        self.go_on(Minute(minute - 60), zone)
-        if self.next_due(zone) <= minute:
-            self.go_on(minute, zone)
+        self.look_ahead(Minute(minute - 60), zone)
+        if self.next_due <= minute:
+            self.look_ahead(minute, zone)
 
-    def go_on(self, minute: Minute, zone: tzinfo) -> None:
-        """Its due minutes up to this one have come; the next one is searched when it is asked for."""
-        self._quiet_before_due, self._due = self._quiet_since, self.next_due(zone)
+    def look_ahead(self, minute: Minute, zone: tzinfo) -> None:
+        """Search for the next due minute after this one."""
+        self._quiet_before_due, self._due = self._quiet_since, self.next_due
         self._quiet_since = minute
-        self._next_due = None
-
-    def next_due(self, zone: tzinfo) -> Minute:
-        """The first due minute that has not come yet."""
-        if self._next_due is None:
-            try:
-                self._next_due = next_due(self.expression, self._quiet_since, zone)
-            except CronCalculationError:
-                self._next_due = NEVER  # the calendar ends in 9999
-        return self._next_due
+        try:
+            self.next_due = next_due(self.expression, minute, zone)
+        except CronCalculationError:
+            self.next_due = NEVER  # the calendar ends in 9999
 
     def owed(self, served_through: Minute, minute: Minute, zone: tzinfo) -> Owed | None:
         """The due minutes after `served_through` and up to this minute."""
-        quiet_since = self._quiet_since
-        if quiet_since <= served_through and (minute == quiet_since or quiet_since < minute < self.next_due(zone)):
+        if self._quiet_since <= minute < self.next_due and self._quiet_since <= served_through:
             return None
         if minute != self._looked_at:
             if minute == self._quiet_since == self._due:

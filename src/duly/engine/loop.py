@@ -170,9 +170,6 @@ class Loop:
         if wanted:
             self._outbox.emit(PollStarted(as_datetime(now, self._agenda.zone), self._agenda.size))
         tally = await self._start_owed()
-        if not self._agenda.looked_ahead:
-            async with self.lock:
-                await paced(self._clock, self._agenda.look_ahead(), steps_between_clock_reads=8)
         if wanted:
             at, milliseconds = as_datetime(now, self._agenda.zone), (self._clock.elapsed() - begun) * 1000
             self._outbox.emit(PollCompleted(at, tally.evaluated, tally.started, milliseconds))
