@@ -96,7 +96,11 @@ def _serve(given: argparse.Namespace) -> int:
 
 
 def _generate(given: argparse.Namespace) -> int:
-    from conformance import generator  # needs the tests of this repository; nothing else here does
+    try:
+        from conformance import generator  # needs the tests of this repository; nothing else here does
+    except ImportError as missing:
+        print(f"conformance: vectors are generated in a checkout of duly alone: {missing}", file=sys.stderr)
+        return 2
 
     folder: Path = given.to
     if given.full and folder == FOLDER:

@@ -198,13 +198,16 @@ class CronExpressionInvalidError(RegistrationError):
     Parameters:
         registration_index: the position of the registration, from 0; `registrationIndex` in `details`.
         task_name: the name of the task; `taskName` in `details`.
-        cause: the error of the text; its message and `details` are this error's, too.
+        cause: the error of the text; its message and `details` are this error's, too, but for the hint, which says
+            where that text is as well.
     """
 
     def __init__(self, registration_index: int, task_name: str, cause: "InvalidCronExpressionError") -> None:
+        place, remedy = _place(registration_index, task_name), _hint_of(cause)
         super().__init__(
             cause.message,
-            **cause.details,
+            hint=place if remedy is None else f"{place}: {remedy}",
+            **{key: value for key, value in cause.details.items() if key != "hint"},
             registrationIndex=registration_index,
             taskName=task_name,
             cause=cause,

@@ -63,6 +63,12 @@ def test_the_table_ends_with_a_sparkline_for_each_task(folder: Path) -> None:
     assert shown.code == 0
 
 
+def test_one_run_that_is_not_shown_is_one_run(folder: Path) -> None:
+    """Of a task with three runs, two are asked for."""
+    shown = duly("history", "gone", "--store", "state.db", "--limit", "2", folder=folder)
+    assert "note: 1 earlier run is not shown (--limit 0 shows all)" in shown.err
+
+
 async def test_on_80_columns_names_outcomes_and_errors_are_whole(tmp_path: Path) -> None:
     """The error stands beneath its run; what there was no room for is named."""
     name = "copy-the-warehouse"

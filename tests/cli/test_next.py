@@ -91,6 +91,7 @@ def test_a_target_task_by_task_and_merged(tmp_path: Path) -> None:
         (["0", "0", "*", "*", "*"], 2, "quote it: duly next '0 0 * * *'"),
         (["0", "0", *"abcdefgh"], 2, "the shell replaces * with the names of files"),
         (["0 0 * * *", "0 1 * * *"], 2, "got 2 arguments, and takes one EXPR or TARGET"),
+        (["a.py", "b.py"], 2, "takes one EXPR or TARGET\nhint: ask for one after the other"),
     ],
 )
 def test_wrong_usage_gives_one_message_and_a_documented_code(

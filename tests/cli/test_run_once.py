@@ -33,6 +33,10 @@ async def fails():
 def leaves():
     sys.exit(3)
 
+async def cancels():
+    asyncio.current_task().cancel()
+    await asyncio.sleep(0)
+
 async def endless():
     await asyncio.Event().wait()
 
@@ -41,7 +45,7 @@ def zone():
 
 DELAY = timedelta(minutes=1)
 registrations = [(each.__name__, "0 0 1 1 *", each, DELAY) for each in
-    (ok, blocking, returns_a_coroutine, fails, leaves, endless, zone)]
+    (ok, blocking, returns_a_coroutine, fails, leaves, cancels, endless, zone)]
 """
 
 
@@ -78,7 +82,8 @@ def test_a_task_runs_once_and_knows_that_it_was_started_by_hand(folder: Path, ta
     ("task", "options", "error"),
     [
         ("fails", [], "ConnectionError: the upstream service is asleep"),
-        ("leaves", [], "the callback raised SystemExit"),
+        ("leaves", [], "SystemExit: 3"),
+        ("cancels", [], "CancelledError"),
         ("endless", ["--run-timeout", "100ms"], "the run took longer than run_timeout, 0.1 s"),
     ],
 )
@@ -90,6 +95,8 @@ def test_a_failure_is_shown_and_exits_with_1(folder: Path, task: str, options: l
     assert failed["event"] == "TaskRunFailed"
     assert error in failed["error"]
     assert "nextRetryAt" not in failed
+    assert failed["traceback"].count("Traceback") == (task != "endless")
+    assert (f"in {task}" in failed["traceback"]) == (task != "endless")
     shown = once(folder, task, *options, "--log-format", "text")
     assert f"start      {task}  by hand, without a store" in shown.out
     assert f"failed     {task}  after " in shown.out
@@ -102,6 +109,9 @@ def test_a_failure_is_shown_and_exits_with_1(folder: Path, task: str, options: l
         (["--once", "something-else", "tasks.py"], 2, "hint: it has ok, blocking, returns_a_coroutine"),
         (["--once", "ok", "missing.py"], 3, "no such file: missing.py"),
         (["--once", "ok", "tasks.py", "--watch"], 2, "leave out --watch"),
+        (["--once", "ok", "tasks.py", "--store", "state.db"], 2, "leave out --store"),
+        (["--once", "ok", "tasks.py", "--max-concurrency", "2"], 2, "leave out --max-concurrency"),
+        (["--once", "ok", "tasks.py", "--web-token-file", "token"], 2, "leave out --web-token-file"),
         (["tasks.py"], 2, "Missing option '--store'"),
         (["--once", "ok", "tasks.py", "--tz", "Europe/Berln"], 2, "did you mean Europe/Berlin?"),
     ],
@@ -126,4 +136,4 @@ def test_another_zone_is_that_of_the_scheduler_and_of_the_callbacks(folder: Path
     assert "Asia/Tokyo  →  Africa/Lagos" in duly(*arguments, folder=folder).out
     same = duly(*arguments, "--tz", "Asia/Tokyo", folder=folder)
     assert "→" not in same.out
-    assert "Nothing changes: 7 preserved" in same.out
+    assert "Nothing changes: 8 preserved" in same.out

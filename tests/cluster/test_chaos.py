@@ -115,6 +115,7 @@ def test_nothing_overlaps_and_nothing_is_lost_however_long(
     verdict = rage(server, pooler, tmp_path, soak_seconds(), seed)
     print(verdict)
     assert verdict.violations == [], f"seed {seed}: {verdict}"
+    assert verdict.faults.total() >= 1_000 * soak_seconds() / 3_600, f"seed {seed}: {verdict}"
 
 
 # --- guards taken out ------------------------------------------------------------------------------------------------

@@ -210,7 +210,8 @@ def test_a_bad_expression_is_refused_with_the_parser_error_as_its_cause() -> Non
     cause = error.__cause__
     assert isinstance(cause, InvalidCronExpressionError)
     assert error.details["cause"] is cause
-    assert str(error) == str(cause)
+    assert error.message == cause.message
+    assert str(error) == f"{cause}: registration 0 ('x')"
     assert str(error).startswith('Invalid cron expression "0 24 * * *": hour field ')
     assert {key: error.details[key] for key in ("expression", "field", "reason")} == {
         key: cause.details[key] for key in ("expression", "field", "reason")
@@ -438,6 +439,7 @@ if sys.version_info >= (3, 12):  # the standard way to say that a plain function
         (AsyncMock(), RunsOn.LOOP),
         (AsyncMock(spec=on_the_loop), RunsOn.LOOP),
         (Mock(spec=in_a_thread), RunsOn.THREAD),
+        (Mock(spec=partial(in_a_thread)), RunsOn.THREAD),
         (in_a_thread, RunsOn.THREAD),
         (lambda: None, RunsOn.THREAD),
         (partial(in_a_thread), RunsOn.THREAD),

@@ -34,3 +34,18 @@ def test_a_symbolic_link_that_leads_nowhere_is_not_suggested(arguments: list[str
     assert "did you mean" not in said
     (tmp_path / f"stats{suffix}").touch()
     assert f"did you mean stats{suffix}?" in duly(*arguments, folder=tmp_path).err
+
+
+def test_a_module_with_a_value_that_cannot_be_looked_at_gets_a_suggestion(tmp_path: Path) -> None:
+    """A lazy proxy raises when its class is asked for; that was called a defect of duly."""
+    (tmp_path / "jobs.py").write_text(
+        "class Settings:\n"
+        "    @property\n"
+        "    def __class__(self):\n"
+        "        raise RuntimeError('settings are not configured')\n"
+        "settings = Settings()\n"
+        "tasks = []\n"
+    )
+    done = duly("check", "jobs.py:taskz", folder=tmp_path)
+    assert (done.code, done.out) == (3, "")
+    assert "there is no 'taskz'\nhint: did you mean tasks?" in done.err

@@ -153,11 +153,19 @@ def test_a_callable_that_needs_arguments_is_refused(callback: Any, problem: str)
     assert "functools.partial(callback, " in hint
 
 
-def test_a_method_of_a_class_without_its_object_is_refused() -> None:
-    """`Job.run` where `Job().run` was meant."""
-    assert refusal(Job.run).details["hint"] == (
-        "registration 1: the callback Job.run is a method without its object: pass a bound one, such as thing.run"
-    )
+@pytest.mark.parametrize("method", ["run", "of"])
+def test_a_method_of_a_class_without_its_object_is_refused(method: str) -> None:
+    """`Job.run` where `Job().run` was meant, whatever else it needs."""
+    problem = f"the callback Job.{method} is a method without its object: pass a bound one, such as thing.{method}"
+    assert refusal(getattr(Job, method)).details["hint"] == f"registration 1: {problem}"
+
+
+def test_a_function_whose_argument_is_called_self_is_no_method() -> None:
+    """It was called one."""
+
+    def greet(self: str) -> None: ...
+
+    assert "greet needs the argument self" in refusal(greet).details["hint"]
 
 
 @pytest.mark.skipif(sys.version_info < (3, 14), reason="functools.Placeholder is new in Python 3.14")
@@ -165,6 +173,8 @@ def test_a_place_that_a_partial_leaves_free_is_an_argument_that_is_needed() -> N
     free = getattr(functools, "Placeholder")  # noqa: B009
     assert "needs the argument first" in refusal(partial(needs_two, free, 2)).details["hint"]
     assert "needs the argument obj" in refusal(partial(len, free)).details["hint"]
+    mock = Mock(spec=partial(needs_two, free, 2))  # it claims to be one, and has no arguments
+    assert finish(read_registrations([("job", "* * * * *", mock, DELAY)])).names == ["job"]
 
 
 @pytest.mark.parametrize("made", [coroutine, generator, async_generator])

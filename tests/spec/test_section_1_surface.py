@@ -536,7 +536,8 @@ async def test_a_wrong_cron_text_is_refused() -> None:
     assert type(error) is duly.CronExpressionInvalidError
     assert error.details["expression"] == "0 24 * * *"
     assert error.details["field"] == "hour"
-    assert str(error) == f'Invalid cron expression "0 24 * * *": hour field {error.details["reason"]}'
+    assert error.message == f'Invalid cron expression "0 24 * * *": hour field {error.details["reason"]}'
+    assert str(error) == f"{error.message}: registration 1 ('b')"
     assert error.details["registrationIndex"] == 1
 
 
@@ -831,7 +832,8 @@ async def test_an_invalid_expression_keeps_the_parsers_error_as_its_cause() -> N
     error = await refused([registration(cron="* * * * 7")])
     assert isinstance(error.__cause__, duly.InvalidCronExpressionError)
     assert error.details["cause"] is error.__cause__
-    assert str(error) == str(error.__cause__)
+    assert error.message == error.__cause__.message
+    assert error.details["hint"] == f"registration 0 ('task'): {error.__cause__.details['hint']}"
 
 
 async def test_a_stop_from_inside_keeps_its_reason_as_its_cause() -> None:

@@ -370,13 +370,21 @@ def _attribute(target: Target, module: ModuleType, wanted: Wanted) -> Any:
 
 def _similar_attribute(owner: object, name: str, wanted: Wanted) -> str:
     public = [each for each in vars(owner) if not each.startswith("_")] if hasattr(owner, "__dict__") else []
-    fitting = [each for each in public if wanted.fits(getattr(owner, each))]
+    fitting = [each for each in public if _fits(wanted, getattr(owner, each))]
     # Others as well: they may be functions that return what is wanted, or lead to it.
     if close := meant(name, fitting) or meant(name, public):
         return f"did you mean {close}?"
     advice = wanted.advice.format(name=name)
     # A name that is far off was hardly meant; that it is there may help all the same.
     return f"{advice}; {fitting[0]} is {wanted.one}" if fitting else advice
+
+
+def _fits(wanted: Wanted, value: object) -> bool:
+    """Whether a value is of the wanted kind; one that cannot even be looked at, such as some lazy proxies, is not."""
+    try:
+        return wanted.fits(value)
+    except Exception:
+        return False
 
 
 def _has_the_shape(value: object) -> bool:

@@ -7,7 +7,7 @@ from datetime import timedelta
 from enum import Enum
 from functools import partial
 from types import BuiltinFunctionType, FunctionType, MethodType, WrapperDescriptorType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeGuard
 
 from duly.core.cron import CronExpression, parse_cron
 from duly.core.moments import Delay, delay_of
@@ -186,7 +186,7 @@ class _Reader:
 def where_it_runs(callback: Callback) -> RunsOn:
     """On the loop if calling it makes a coroutine; sees through partials, bound methods and `async __call__`."""
     inner: object = callback
-    while isinstance(inner, partial):
+    while _is_partial(inner):
         inner = inner.func
     call = type(inner).__call__ if callable(inner) else None
     return RunsOn.LOOP if _makes_a_coroutine(inner) or _makes_a_coroutine(call) else RunsOn.THREAD
@@ -197,6 +197,11 @@ def _makes_a_coroutine(function: object) -> bool:
         return inspect.iscoroutinefunction(function)
     except TypeError:  # it claims to be a function, and its code is none: Mock(spec=function)
         return False
+
+
+def _is_partial(callback: object) -> TypeGuard[partial[Any]]:
+    """Whether it really is one: isinstance() believes a proxy or a mock that claims to be."""
+    return isinstance(callback, partial) and type(callback).__call__ is partial.__call__
 
 
 # --- callables that can never do their work --------------------------------------------------------------------------
@@ -210,7 +215,7 @@ def what_keeps_it_from_work(callback: Callback) -> str | None:
     inner: Any = callback
     given, named, objects = 0, set[str](), 0  # arguments that partials hold, and objects that methods bring
     while True:
-        if isinstance(inner, partial) and type(inner).__call__ is partial.__call__:
+        if _is_partial(inner):
             given, named, inner = given + len(inner.args), named | inner.keywords.keys(), inner.func
         elif type(inner) is MethodType:
             objects, inner = objects + 1, inner.__func__
@@ -306,11 +311,17 @@ def _missing(inner: Any, takes: _Takes, given: int, named: set[str]) -> str | No
     missing |= {name: f"{name}=..." for name in others if name not in named}
     if not missing:
         return None
-    if [*missing] == ["self"]:
+    if next(iter(missing)) == "self" and _is_in_a_class(inner):
         return f"{_called(inner)} is a method without its object: pass a bound one, such as thing.{inner.__name__}"
     wanted = f"the argument{'s' if len(missing) > 1 else ''} {', '.join(missing)}"
     values = ", ".join(missing.values())
     return f"{_called(inner)} needs {wanted}, and is called without: bind with functools.partial(callback, {values})"
+
+
+def _is_in_a_class(function: Any) -> bool:
+    """Whether a function was defined in the body of a class, by its qualified name."""
+    outside = getattr(function, "__qualname__", "").rpartition(".")[0]
+    return bool(outside) and not outside.endswith("<locals>")
 
 
 def _taken_by(function: FunctionType) -> _Takes:
@@ -361,7 +372,7 @@ _BY_POSITION: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSI
 def _has_placeholder(callback: Callback) -> bool:
     """Whether a partial leaves a place free between its arguments, as is possible since Python 3.14."""
     free = getattr(functools, "Placeholder", None)
-    while isinstance(callback, partial):
+    while _is_partial(callback):
         if free is not None and any(each is free for each in callback.args):
             return True
         callback = callback.func

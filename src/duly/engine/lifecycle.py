@@ -155,8 +155,12 @@ class Lifecycle:
     async def _stop(self, turn: "Turn") -> None:
         try:
             await turn.come()
-            if (engine := self.engine) is not None:
-                await self._end(engine)
+            try:
+                if (engine := self.engine) is not None:
+                    await self._end(engine)
+            except StopSchedulerError:
+                await self._release()
+                raise
             await self._release()
         finally:
             self.setup.outbox.flush()

@@ -54,7 +54,7 @@ class SharedLifecycle(Lifecycle):
     def initialized(self, number: int, turn: Turn) -> None:
         """The call has returned, raised, or was cancelled before it began."""
         super().initialized(number, turn)
-        self._close_if_unused()
+        self._close_if_unused(turn)
 
     async def take_effect(self, initialization: Initialization) -> Effect:
         """Make the declared tasks the ones that run, on another host if this one proves to be buried (SPEC 9.6)."""
@@ -197,11 +197,16 @@ class SharedLifecycle(Lifecycle):
     def stopped(self, number: int, turn: Turn) -> None:
         """The stop() has returned or raised."""
         super().stopped(number, turn)
-        self._close_if_unused()
+        self._close_if_unused(turn)
 
-    def _close_if_unused(self) -> None:
-        """Release the connections if no host is left: an initialize() was refused, or a stop() has raised."""
-        if self.engine is None and not self._fading and self._cluster is not None and not self._cluster.rejoins:
+    def _close_if_unused(self, turn: Turn) -> None:
+        """Release the connections if no host is left: an initialize() was refused, or a stop() has raised.
+
+        A call that ends before its turn leaves that to the calls ahead of it, which may be joining.
+        """
+        if not turn.over.done() or self._cluster is None:
+            return
+        if self.engine is None and not self._fading and not self._cluster.rejoins:
             self._close()
 
     def _close(self) -> None:

@@ -128,11 +128,11 @@ class LoopWatchdog:
 
     def _answer(self, question: "_Question") -> None:
         question.answered = True
-        if question.run is not None and question.has_blocked():
+        run = question.run  # read once: the thread may take it back meanwhile
+        if run is not None and question.has_blocked():
             seconds = question.seconds()
-            self._note(question.run, seconds)
-            event = EventLoopBlocked(question.run.task.name, question.run.number, int(seconds * 1000))
-            self._setup.outbox.emit(event)
+            self._note(run, seconds)
+            self._setup.outbox.emit(EventLoopBlocked(run.task.name, run.number, int(seconds * 1000)))
 
     # --- in either ---------------------------------------------------------------------------------------------------
 

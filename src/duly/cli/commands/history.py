@@ -19,7 +19,7 @@ from duly.insight.cluster import host_text
 from duly.insight.history import Comparison, History, compare, history_of, runs_of
 from duly.insight.json_form import json_form
 from duly.insight.run import RunReport
-from duly.insight.words import between, clock_time, names, stretch
+from duly.insight.words import between, clock_time, counted, names, stretch
 from duly.insight.zone import zone_in_use
 from duly.stores import View
 from duly.stores.place import StorePlace
@@ -144,7 +144,12 @@ def _show(store: StorePlace, asked: _Asked, limit: int | None) -> None:
         show(table(_headings(columns), rows, right=_RIGHT, spare=_SPARE, remark="error"))
     _show_sparklines(comparison)
     if limit is not None and (left_out := history.matching - limit) > 0:
-        note(f"{left_out:,} earlier runs are not shown (--limit 0 shows all)")
+        note(_left_out(left_out))
+
+
+def _left_out(runs: int) -> str:
+    are = "is" if runs == 1 else "are"
+    return f"{counted(runs, 'earlier run')} {are} not shown (--limit 0 shows all)"
 
 
 def _look(
@@ -231,7 +236,7 @@ def _show_each(store: StorePlace, asked: _Asked, limit: int | None) -> None:
     if not history.matching:
         note(_why_nothing(history, asked, zone))
     elif limit is not None and (left_out := history.matching - limit) > 0:
-        note(f"{left_out:,} earlier runs are not shown (--limit 0 shows all)")
+        note(_left_out(left_out))
 
 
 def _details(run: RunReport, at: Instant, zone: tzinfo) -> Iterator[str]:

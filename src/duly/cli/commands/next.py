@@ -60,7 +60,9 @@ def next_(arguments: tuple[str, ...], count: int, since: str, tz: str | None, me
     """
     refuse_unquoted("next", arguments)
     if len(arguments) > 1:
-        fail(f"got {len(arguments)} arguments, and takes one EXPR or TARGET", "quote an expression")
+        files = all(map(looks_like_target, arguments))
+        hint = "ask for one after the other" if files else "quote an expression"
+        fail(f"got {len(arguments)} arguments, and takes one EXPR or TARGET", hint)
     (expression_or_target,) = arguments
     zone = host_zone() if tz is None else zone_named(tz)
     at = now()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from duly.cli import signals
 from duly.cli.completion import complete_target, complete_zone
@@ -22,6 +23,9 @@ from duly.cli.target import parse_target
 from duly.cli.time_text import duration_argument, set_host_zone
 from duly.stores.place import StorePlace
 from duly.stores.port import DEFAULT_HISTORY
+
+_WITH_ONCE = frozenset({"target", "once", "tz", "run_timeout", "uvloop", "log_format", "as_json", "verbose"})
+"""The parameters that say something about a single run."""
 
 
 @click.command()
@@ -161,10 +165,7 @@ def run(
     form = "json" if as_json else log_format or ("text" if sys.stdout.isatty() else "json")
     parsed = parse_target(target)
     if once is not None:
-        without_scheduler = {"watch": watch, "standby": standby, "trace": trace, "monitor": monitor, "web": web_address}
-        for name, given in without_scheduler.items():
-            if given:
-                fail(f"--once runs no scheduler, which --{name} is about", f"leave out --{name}")
+        _refuse_options_of_a_scheduler()
 
         async def do_once() -> Exit:
             log = EventsLog(form, verbose=verbose)
@@ -205,6 +206,16 @@ def run(
     except KeyboardInterrupt:
         program.report_interrupt()
         return Exit.INTERRUPTED
+
+
+def _refuse_options_of_a_scheduler() -> None:
+    """Fail if an option was typed that a single run does not heed; DULY_STORE may be set."""
+    context = click.get_current_context()
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        if name not in _WITH_ONCE and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            option = max(parameter.opts, key=len)
+            fail(f"--once runs no scheduler, which {option} is about", f"leave out {option}")
 
 
 def _checked(store: StorePlace | None) -> StorePlace:

@@ -248,7 +248,7 @@ def _row(status: TaskStatus, at: Instant, zone: tzinfo, *, owed: bool) -> Sequen
         following += " retry" if status.next_is == "retry" else " again"
     if status.next_at is not None and status.next_at <= at:
         following = "now"
-    failure = shown(status.last_failure_at) + (f" {first_line(status.last_error, 80)}" if status.last_error else "")
+    failure = shown(status.last_failure_at) + (f" {first_line(status.last_error, 160)}" if status.last_error else "")
     cells = [
         (plain(status.task), "bold"),
         (label, _STYLES[status.state]),

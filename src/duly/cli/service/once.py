@@ -62,15 +62,13 @@ def _named(name: str, loaded: Loaded) -> Registration:
 
 async def _error_of(registration: Registration, limit: timedelta | None, clock: Clock) -> BaseException | None:
     """The error that the callback raised, or that its time was up; None if it returned."""
-    work = asyncio.ensure_future(_call(registration.callback, registration.runs_on))
+    work = asyncio.ensure_future(_error_raised(registration.callback, registration.runs_on))
     limits = [] if limit is None else [asyncio.ensure_future(pause(clock, limit // _MICROSECOND))]
     try:
         await asyncio.wait([work, *limits], return_when=asyncio.FIRST_COMPLETED)
         if not work.done():
             return TimeoutError(outlasted(limit))
-        if work.cancelled():
-            return asyncio.CancelledError("the callback was cancelled")
-        return work.exception()
+        return work.result()
     finally:
         for each in (work, *limits):
             each.cancel()
@@ -79,12 +77,16 @@ async def _error_of(registration: Registration, limit: timedelta | None, clock: 
                     await each
 
 
-async def _call(callback: Callback, runs_on: RunsOn) -> None:
-    """Call it as a scheduler does: a coroutine function on the event loop, anything else in a thread."""
+async def _error_raised(callback: Callback, runs_on: RunsOn) -> BaseException | None:
+    """Call it as a scheduler does: a coroutine function on the event loop, anything else in a thread.
+
+    Its error is returned: raised out of a task of asyncio, SystemExit and KeyboardInterrupt would end the event loop,
+    and a CancelledError would lose its traceback.
+    """
     try:
         outcome = callback() if runs_on is RunsOn.LOOP else await system_host().new_pool(1).run(callback)
         if inspect.isawaitable(outcome):
             await outcome
-    except (SystemExit, KeyboardInterrupt) as error:
-        # Out of a task of asyncio, these would end the event loop.
-        raise RuntimeError(f"the callback raised {type(error).__name__}") from error
+    except BaseException as error:
+        return error
+    return None

@@ -203,7 +203,7 @@ class Program:
     def _on_event(self, event: Event) -> None:
         if isinstance(event, events.TaskRunStarted):
             self._runs[event.run_id] = event.task_name
-        elif isinstance(event, events.TaskRunCompleted | events.TaskRunFailed):
+        elif isinstance(event, events.TaskRunCompleted | events.TaskRunFailed | events.TaskRunFenced):
             self._runs.pop(event.run_id, None)
             if isinstance(event, events.TaskRunFailed) and isinstance(event.exception, KeyboardInterrupt):
                 self._interrupter = event.task_name

@@ -18,7 +18,10 @@ NAME_MAX: Final = 63
 """Bytes of a name in PostgreSQL; a longer one would be cut, and two schemas could become one."""
 
 _AROUND: Final = "'\"" + string.whitespace
-_FORMS: Final = "write postgresql://user@host/database; the path of a file with : and @ in it begins with / or ./"
+_FORMS: Final = (
+    "write postgresql://user@host/database; a path with : and @ in it begins with / or ./, and no folder in it ends "
+    "with :"
+)
 _BARE: Final = "leave out quotes and blanks around it; docker --env-file, for one, keeps quotes"
 
 _SCHEME: Final = re.compile(r"([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
