@@ -104,7 +104,7 @@ def test_split_ends_are_the_first_ones_and_the_rest(kinds: list[tuple[int, bool]
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.booleans()), max_size=12), st.integers(0, 14))
 def test_ends_are_counted_up_to_some_failures(kinds: list[tuple[int, bool]], failures: int) -> None:
-    """What follows the last of them, up to the next one, counts as well."""
+    """Ends that follow the last of them, up to the next one, count as well."""
     singles = [end(n, AT + later * 1000, "it broke" if failed else None) for n, (later, failed) in enumerate(kinds)]
     found = ends_of(*singles).count_up_to(failures)
     assert sum(each.error is not None for each in singles[:found]) <= failures

@@ -232,6 +232,7 @@ async def test_a_run_that_ends_before_its_host_has_joined_again_is_no_defect(
     """SPEC 9.6: at once, when it is cancelled."""
     await life.scheduler.initialize(minutely(life.witness, life.host, "a", seconds=3_600))
     await life.cluster.advance(seconds=1)
+    caplog.clear()
     with caplog.at_level(logging.ERROR, "duly"):
         life.bury()
         await life.cluster.advance(minutes=1)

@@ -425,6 +425,36 @@ def test_an_explanation_has_one_json_form() -> None:
     assert json_form(ask("2024-05-02T02:35"), BERLIN)["run"] is None
 
 
+@pytest.mark.parametrize(("runs", "told"), [(6, 6), (7, 5), (60, 5)])
+def test_of_many_runs_of_one_minute_the_first_and_the_last_are_told(runs: int, told: int) -> None:
+    """A retry delay of a second made a list of 179 reasons."""
+    story = [ran("2024-05-02T02:30:00", "2024-05-02T02:30:00", "failure")]
+    story += [
+        ran(f"2024-05-02T02:30:{n:02}", f"2024-05-02T02:30:{n:02}", "failure", "retry", f"2024-05-02T02:30:{n:02}")
+        for n in range(1, runs)
+    ]
+    answer = ask("2024-05-02T02:30", story)
+    assert codes(answer).count("failed") == told
+    counted = [reason for reason in answer.reasons if reason.code == "moreRuns"]
+    assert [reason.facts for reason in counted] == ([{"runs": runs - 5, "failed": runs - 5}] if told < runs else [])
+    assert [reason.text for reason in counted] == (
+        [f"{runs - 5} more runs began in this minute, and all of them failed"] if told < runs else []
+    )
+    last = [reason for reason in answer.reasons if reason.code == "failed"][-1]
+    assert last.facts["runId"] == runs
+
+
+def test_of_runs_that_are_only_counted_it_is_said_how_many_failed() -> None:
+    outcomes = ["failure"] * 6 + ["success"] * 3
+    runs = [
+        ran(f"2024-05-02T02:30:{n:02}", f"2024-05-02T02:30:{n:02}", outcome, "retry" if n else "cron")
+        for n, outcome in enumerate(outcomes)
+    ]
+    assert "4 more runs began in this minute, and 2 of them failed" in texts(ask("2024-05-02T02:30", runs))
+    runs = [run._replace(outcome="success", error=None) for run in runs]
+    assert "4 more runs began in this minute\n" in texts(ask("2024-05-02T02:30", runs))
+
+
 def test_every_documented_reason_is_expected_in_a_test() -> None:
     """Codes are for programs: docs/reference/json.md lists them, and each is expected in a test above."""
     documented = {each for codes, _, _ in rows(sections("json.md")["Reasons"]) for each in code(codes)}

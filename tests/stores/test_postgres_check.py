@@ -207,7 +207,7 @@ def test_transactions_that_stay_open_are_noted() -> None:
 def test_a_role_that_may_not_see_other_sessions_is_told(
     server: PostgresServer, connection: Connection, installed: StoreUrl
 ) -> None:
-    """What is not known is not shown as fine."""
+    """An unknown answer is not shown as fine."""
     (note,) = (each for each in examine(connection, installed).findings if each.subject == "sessions")
     assert (note.weight, note.hint) == (Weight.NOTE, f"to see them: grant pg_read_all_stats to {ROLE}")
     server.execute(f"grant pg_read_all_stats to {ROLE}")

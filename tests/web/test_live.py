@@ -1,6 +1,7 @@
 """Live updates: a change of the store reaches every open page, and a limited number of pages at once."""
 
 import asyncio
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -25,8 +26,9 @@ T = TypeVar("T")
 class Stream:
     """A client of `/live` that takes what it is sent, as a server would give it."""
 
-    def __init__(self, app: Any) -> None:
+    def __init__(self, app: Any, query: str = "") -> None:
         self._app = app
+        self._query = query.encode()
         self.status: int | None = None
         self.text = ""
         self._gone = asyncio.Event()
@@ -44,7 +46,8 @@ class Stream:
             self._news.set()
 
         scope = {
-            "type": "http", "method": "GET", "path": "/live", "raw_path": b"/live", "query_string": b"", "headers": [],
+            "type": "http", "method": "GET", "path": "/live", "raw_path": b"/live", "query_string": self._query,
+            "headers": [],
             "root_path": "", "http_version": "1.1", "scheme": "http", "asgi": {"version": "3.0"},
         }  # fmt: skip
         await self._app(scope, receive, send)
@@ -72,6 +75,29 @@ async def test_a_change_of_the_store_is_sent_to_every_stream(store: Path) -> Non
     for stream, count in zip(streams, before, strict=True):
         await stream.until(lambda stream=stream, count=count: stream.text.count("event: changed") > count)  # type: ignore[misc]
         await stream.leave()
+
+
+async def test_a_change_after_a_page_was_made_and_before_its_stream_is_sent_at_once(store: Path) -> None:
+    """A page that counted when it was made went on saying so until something else changed."""
+    make_store(store, [Row("one")])
+    app = dashboard(store, refresh=0.02)
+    made_before = Stream(app, "seen=0")
+    await made_before.until(lambda: "event: changed" in made_before.text)
+    await made_before.leave()
+    async with client(app) as opened:
+        page = (await opened.get("/about")).text
+    (seen,) = re.findall(r'data-seen="([0-9]+)"', page)
+    change(store, "UPDATE states SET failures = 2")
+    stream = Stream(app, f"seen={seen}")
+    await stream.until(lambda: f"event: changed\ndata: {int(seen) + 1}" in stream.text)
+    await stream.leave()
+
+
+async def test_a_stream_from_a_number_that_is_none_is_refused(store: Path) -> None:
+    make_store(store, [Row("one")])
+    async with client(dashboard(store)) as opened:
+        answer = await opened.get("/live?seen=-1")
+    assert (answer.status_code, answer.text.partition(",")[0]) == (400, "seen is '-1'")
 
 
 async def test_more_streams_than_that_are_refused_and_a_closed_one_makes_room(
@@ -131,7 +157,7 @@ async def test_all_streams_share_one_look_and_none_of_them_is_on_the_event_loop(
     await asyncio.wait(looks, return_when=asyncio.FIRST_COMPLETED)
     assert sum(each.done() for each in looks) == 99
     source.answer.set()
-    assert await asyncio.gather(*looks) == [0] * 100
+    assert await asyncio.gather(*looks) == [1] + [0] * 99
     assert source.looks == 1
 
 

@@ -38,7 +38,9 @@ def in_litestar(path: str, app: ASGIApp, *, copy_scope: bool = True) -> ASGIApp:
     require("litestar", "pip install -r requirements/dev.txt")
     from litestar import Litestar, asgi
 
-    host: Any = Litestar([asgi(path, is_mount=True, copy_scope=copy_scope)(app)], openapi_config=None)
+    host: Any = Litestar(
+        [asgi(path, is_mount=True, copy_scope=copy_scope)(app)], openapi_config=None, logging_config=None
+    )
     return cast("ASGIApp", host)
 
 
@@ -133,7 +135,7 @@ async def test_litestar_mounts_several_stores(asking: Asking, stage: Stage) -> N
 
     twice = asgi(["/duly", "/again"], is_mount=True, copy_scope=True)(one)
     below = Router("/shop", route_handlers=[asgi("/duly", is_mount=True, copy_scope=True)(other)])
-    host: Any = Litestar([twice, below], openapi_config=None)
+    host: Any = Litestar([twice, below], openapi_config=None, logging_config=None)
     async with asking(host) as client:
         for path, title in (("/duly", "first"), ("/again", "first"), ("/shop/duly", "second")):
             page = (await client.get(f"{path}/tasks")).text

@@ -105,6 +105,9 @@ async def test_the_overview_has_the_numbers_that_status_has(stage: Stage) -> Non
         assert problem.text in said(page)
 
 
+AGAIN_WITHOUT_SCRIPT = '<noscript><meta http-equiv="refresh" content="5"></noscript>'
+
+
 async def test_before_the_first_sample_nothing_is_shown_as_fine(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """An unknown figure is neither 0 nor healthy."""
     monkeypatch.setattr("duly.web.sampler.Sampler._take", lambda self: None)
@@ -118,6 +121,9 @@ async def test_before_the_first_sample_nothing_is_shown_as_fine(stage: Stage, mo
     assert "tasks … runs on record … runs so far …" in said(await page_of(app, "/about"))
     assert "Counting …" in said(await page_of(app, "/tasks?state=owed"))
     assert "Counting …" in said(await page_of(app, "/tasks?sort=next"))
+    for place in ("/", "/calendar", "/tasks?state=owed"):
+        assert AGAIN_WITHOUT_SCRIPT in await page_of(app, place)
+    assert AGAIN_WITHOUT_SCRIPT not in await page_of(app, "/tasks")
     monkeypatch.setattr("duly.web.api._HEALTH_SECONDS", 0.01)
     answer = json.loads(await page_of(app, "/api/v1/health", 503))
     assert (answer["healthy"], answer["problems"][0]["code"]) == (None, "counting")
@@ -470,6 +476,16 @@ async def test_a_name_that_a_narrow_column_cuts_has_a_title(tmp_path: Path, stag
     assert f'<span title="{name}">' in page
     assert 'title="short"' not in page
     assert name in said(await page_of(app, f"/task?name={name}"))
+
+
+async def test_the_answer_about_a_run_that_failed_has_the_colour_of_a_failure(stage: Stage) -> None:
+    """That it ran on time is true, and no success."""
+    app = stage.dashboard()
+    runs = stage.reader.read(lambda view: list(view.runs(RunSelection(FAILING))))
+    failed = next(run for run in runs if run.outcome == "failure" and run.cause == "cron")
+    at = as_datetime(failed.started_at, stage.clock.zone())
+    page = await page_of(app, f"/task?name={quote(FAILING)}&at={at:%Y-%m-%dT%H:%M}")
+    assert '<div class="why w-failure">' in page
 
 
 async def test_a_minute_without_a_scheduler_is_explained(stage: Stage) -> None:

@@ -28,6 +28,12 @@ from duly.stores.port import Declaration, HistoryExtent, RunRecord, View
 PUNCTUAL: Final = 5 * MICROSECONDS
 """A start this close to its minute is on time: polling, deciding and committing take a moment."""
 
+_EXPLAINED_MAX: Final = 6
+"""If more runs than this began in one minute, such as retries every second, those in the middle are only counted."""
+
+_FIRST_EXPLAINED: Final = 4
+"""So many of the first ones are then explained, and the last one."""
+
 
 class Answer(Enum):
     """The answer in a word."""
@@ -187,11 +193,13 @@ class _Question:
     def _ran(self, started: list[RunRecord]) -> Explanation:
         first = started[0]
         reasons: list[Reason] = []
-        for run in started:
-            reasons += self._why_started(run)
-            reasons += self._ran_on(run)
-            reasons += self._held(run)
-            reasons += self._what_became_of(run)
+        last = len(started) - 1
+        counted_from = _FIRST_EXPLAINED if len(started) > _EXPLAINED_MAX else last
+        for run in started[:counted_from]:
+            reasons += self._story_of(run)
+        if counted_from < last:
+            reasons.append(self._more_runs(started[counted_from:last]))
+        reasons += self._story_of(started[last])
         if self.change is not None and not self.change.skips and not self.wall.fold:
             reasons.append(self._repeated())
         lateness = self._lateness_of(first)
@@ -202,6 +210,18 @@ class _Question:
         if self.evidence.lateness(first) > PUNCTUAL:
             headline += ", for earlier minutes as well"
         return self._answer(Answer.RAN, headline, reasons, first)
+
+    def _story_of(self, run: RunRecord) -> list[Reason]:
+        """Why it started, where it ran, and what became of it."""
+        return [*self._why_started(run), *self._ran_on(run), *self._held(run), *self._what_became_of(run)]
+
+    def _more_runs(self, runs: list[RunRecord]) -> Reason:
+        """Runs of the minute that are only counted, such as retries every second."""
+        failed = sum(run.outcome == "failure" for run in runs)
+        text = f"{len(runs):,} more runs began in this minute"
+        if failed:
+            text += ", and all of them failed" if failed == len(runs) else f", and {failed:,} of them failed"
+        return Reason("moreRuns", text, {"runs": len(runs), "failed": failed})
 
     def _lateness_of(self, run: RunRecord) -> int:
         """How late a run began for the minute asked about; if that was not due, for the first thing that it served."""

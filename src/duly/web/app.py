@@ -129,7 +129,8 @@ def application(
     }
     # These wait for a child process, and must not keep the threads that make other pages.
     waiting: dict[str, Page] = {"/verify": verify.page, "/whatif": whatif.page}
-    site = Site(source, settings)
+    live = Live(source)
+    site = Site(source, settings, live)
     routes = [
         Route(path, site.answering(page, waits=path in waiting), methods=["GET"])
         for path, page in {**pages, **waiting}.items()
@@ -139,7 +140,7 @@ def application(
     ]
     routes.append(Route("/api/openapi.json", _openapi, methods=["GET"]))
     routes.append(Route("/metrics", site.metrics, methods=["GET"]))
-    routes.append(Route("/live", Live(source).endpoint, methods=["GET"]))
+    routes.append(Route("/live", live.endpoint, methods=["GET"]))
     routes.append(Route("/static/{hash}/{name}", _static, methods=["GET"]))
     inner = Starlette(
         routes=routes,
@@ -153,9 +154,10 @@ def application(
 class Site:
     """Answers requests for pages, and turns failures into pages."""
 
-    def __init__(self, source: StoreSource, settings: Settings) -> None:
+    def __init__(self, source: StoreSource, settings: Settings, live: Live) -> None:
         self._source = source
         self._settings = settings
+        self._live = live
 
     def answering(self, page: Page, *, waits: bool = False) -> Callable[[Request], Awaitable[Response]]:
         """The endpoint of a page."""
@@ -224,7 +226,7 @@ class Site:
             return self._failure(frame, 503, "The store cannot be read", fault.message, hint=fault.details.get("hint"))
 
     def _frame(self, request: Request) -> Frame:
-        return Frame(self._source, self._settings, base_of(request), None)
+        return Frame(self._source, self._settings, base_of(request), None, self._live.number)
 
     def _failure(
         self,

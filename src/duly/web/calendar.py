@@ -56,7 +56,7 @@ def page(frame: Frame, form: Form) -> str:
         display = frame.display(clock.zone(), Instant(clock.now()))
         since_text = form.text("from")
         return frame.rendered(
-            "calendar.html", display, "Calendar", "Calendar", shown=None, sample=None, since=since_text
+            "calendar.html", display, "Calendar", "Calendar", shown=None, sample=None, counting=True, since=since_text
         )
     since = form.near_moment("from", sample.zone, sample.at) or sample.at
     shown = _week(sample, -(-since // _MINUTE))

@@ -38,6 +38,9 @@ class Frame:
     settings: Settings
     base: str
     refresh: int | None
+    seen: int
+    """The number of changes of the store that were seen before the page read anything; `/live` goes on from there."""
+
     notes: Sequence[str] = field(default_factory=list)
     """Sentences about what was asked for, above the page."""
 
@@ -58,6 +61,8 @@ class Frame:
                 "site": self.settings.title,
                 "store": self.source.name,
                 "refresh": self.refresh,
+                "seen": self.seen,
+                "counting": False,
                 "notes": self.notes,
                 **values,
             },

@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from duly.web.forms import Form, ParameterError
 from duly.web.source import StoreSource
 
 ENDING: Final = "duly.ending"
@@ -20,6 +21,7 @@ ENDING: Final = "duly.ending"
 
 STREAMS_MAX: Final = 100
 _MEDIA_TYPE: Final = "text/event-stream"
+_NUMBER_MAX: Final = 10**15
 _HEARTBEAT_SECONDS: Final = 15.0
 """A proxy closes a connection that says nothing, and a client that is gone shows only when something is sent."""
 
@@ -33,16 +35,21 @@ class Live:
         self._looked_at = float("-inf")
         self._looking = False
         self._seen: Hashable = None
-        self._number = 0
+        self.number = 0
+        """How many changes were seen; the first look finds one."""
 
     async def endpoint(self, request: Request) -> Response:
         """Open a stream, unless there are too many."""
         if self._streams >= STREAMS_MAX:
             return PlainTextResponse("Too many pages are open; this one goes on without live updates.\n", 503)
+        try:
+            seen = Form(request.query_params).number("seen", 0, _NUMBER_MAX)
+        except ParameterError as fault:
+            return PlainTextResponse(f"{fault}\n", 400)
         headers = {"X-Accel-Buffering": "no"}  # nginx would keep events back
         if request.method == "HEAD":
             return Response(media_type=_MEDIA_TYPE, headers=headers)
-        return _Stream(self, self._events(request), headers)
+        return _Stream(self, self._events(request, seen), headers)
 
     @contextlib.contextmanager
     def one_more(self) -> Iterator[None]:
@@ -53,10 +60,13 @@ class Live:
         finally:
             self._streams -= 1
 
-    async def _events(self, request: Request) -> AsyncIterator[str]:
-        seen = await self._look()
-        silent = 0.0
+    async def _events(self, request: Request, seen: int | None) -> AsyncIterator[str]:
+        """Changes since `seen`, the number that the page was made with; None: from now on."""
+        number, silent = await self._look(), 0.0
         yield "retry: 3000\n\n"
+        if seen not in (None, number):
+            yield f"event: changed\ndata: {number}\n\n"
+        seen = number
         while not await request.is_disconnected():
             if await self._is_ending(request):
                 return
@@ -88,9 +98,9 @@ class Live:
             finally:
                 self._looking = False
             if version != self._seen:
-                self._number += self._seen is not None
+                self.number += 1
                 self._seen = version
-        return self._number
+        return self.number
 
 
 class _Stream(StreamingResponse):

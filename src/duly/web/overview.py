@@ -24,7 +24,9 @@ def page(frame: Frame, form: Form) -> str:
     now = frame.source.now()
     if sample is None:
         display = frame.display(frame.source.clock.zone(), now)
-        return frame.rendered("overview.html", display, "Overview", "Overview", sample=None, **_nothing())
+        return frame.rendered(
+            "overview.html", display, "Overview", "Overview", sample=None, counting=True, **_nothing()
+        )
     display = frame.display(sample.zone, now).knowing(sample.long_names)
     hours = _hours(sample)
     health = frame.source.health(sample)

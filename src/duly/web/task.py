@@ -145,7 +145,7 @@ class _About:
             **self._hosts(recent),
             "coming": self._coming(),
             "explanation": (explanation := explain(self._view, self._name, asked, extent=self._extent)),
-            "tone": _TONES.get(explanation.verdict, "waiting"),
+            "tone": _tone(explanation),
             "asked": f"{asked:%Y-%m-%dT%H:%M}",
             "asked_now": bool(asked_text),
             "late": self._late_start(recent),
@@ -380,6 +380,14 @@ class _About:
             f"duly history {name} {store}",
             f"duly next {shlex.quote(self._expression.text)}",
         ]
+
+
+def _tone(explanation: Explanation) -> str:
+    """The colour of an answer; that a run began is no success if it failed."""
+    run = explanation.run
+    if explanation.verdict is Answer.RAN and run is not None and run.outcome in {"failure", "interrupted"}:
+        return "failure"
+    return _TONES.get(explanation.verdict, "waiting")
 
 
 def _hour(days: Days, at: Instant) -> int:

@@ -148,6 +148,7 @@ def page(frame: Frame, form: Form) -> str:
         sorts=OWED_SORTS if state == "owed" else SORTS,
         total=_total(sample, state, sort, query),
         owed=any(row.status.owed_since is not None for row in found.rows),
+        counting=found.empty is not None and found.empty.sentence == COUNTING,
     )
 
 

@@ -37,7 +37,8 @@
     const soon = () => { timer = 0; refresh(); };
     const lost = document.documentElement.classList;
     const connect = () => {
-      stream = new EventSource(`${document.documentElement.dataset.base}live`);
+      const { base, seen } = document.documentElement.dataset; // what has changed since this page was made is told
+      stream = new EventSource(`${base}live?seen=${seen}`);
       // A timer that runs is left alone: a store that keeps changing would put the refresh off for ever.
       stream.addEventListener("changed", () => { timer ||= setTimeout(soon, document.hidden ? 15000 : 300); });
       // While there is no connection the page says so; afterwards it may have missed a change.
