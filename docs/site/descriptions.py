@@ -134,6 +134,7 @@ _DECISIONS: Final = {
     "0020-the-site": "How the site is made of pages that are read in the repository.",
     "0021-hosts": "How the engine of one scheduler became that of many hosts.",
     "0022-the-log-is-the-trace": "Why the trace of a shared store is its log, read in another form.",
+    "0023-standby-beside-the-scheduler": "Why waiting for a store is neither an option of the scheduler nor a lease.",
 }
 
 DESCRIPTIONS: Final = {

@@ -3,6 +3,7 @@
 For several processes of which one runs the tasks, such as the workers of a web server. There is no lease and no
 leader: the lock beside the store is the truth (SPEC 5.7), and the kernel frees it when its holder dies. Standing by
 looks at the lock and asks for the store only if it is free, so waiting costs and reports next to nothing.
+docs/decisions/0023 says why it is no option of the scheduler.
 """
 
 import asyncio

@@ -23,6 +23,7 @@ from duly.web.frame import Settings
 from tests.programs import ROOT
 from tests.stores.helpers import change
 from tests.web.conftest import Stage
+from tests.web.hostile import MARKUP, NAMES
 from tests.web.test_api import asked, printed
 from tests.web.test_pages import page_of, rows_of, said
 
@@ -121,6 +122,30 @@ async def test_a_violation_is_shown_with_its_grounds_and_its_smallest_sub_trace(
         assert re.search(rf"\b{seq} 2025-06-02T\S+Z {letters}\b", said(page))
     assert "Active · ¬Quiet" in said(page)
     assert "properties hold" not in page
+
+
+def renamed(value: Any, name: str) -> Any:
+    """A verdict in which the task and the scheduler have another name, which the sentence quotes."""
+    if isinstance(value, dict):
+        return {key: renamed(each, name) for key, each in value.items()}
+    if isinstance(value, list):
+        return [renamed(each, name) for each in value]
+    if value == "starts while run 1 has not ended":
+        return f"{name} {value}"
+    return name if value in ("report", "a scheduler that trusts its timer") else value
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_a_hostile_name_in_a_violation_breaks_out_of_no_page(
+    name: str, traced_stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """WEB 6.5: the sentence, the grounds and the sub-trace of a violation."""
+    document = renamed(printed("verify", str(ROOT / "examples" / "traces" / "overlap-after-a-pause.jsonl")), name)
+    assert document["properties"][0]["first"]["task"] == name
+    monkeypatch.setattr("duly.web.source.StoreSource.judgement", lambda self: document)
+    page = await page_of(traced_stage.dashboard(), "/verify")
+    assert "Violated: S1" in said(page)
+    assert [markup for markup in MARKUP if markup in page] == []
 
 
 # --- limits ----------------------------------------------------------------------------------------------------------
