@@ -104,7 +104,7 @@ pictures: $(VENV)/.dev-ready build/mermaid/.ready ## draw the pictures of the pa
 	$(call heading,pictures)
 	$(BIN)/python -m tests.docs.pictures build/mermaid
 
-shots: $(VENV)/.dev-ready ## write screenshots of the dashboard into build/shots, some for the pages; needs chromium
+shots: $(VENV)/.dev-ready ## write screenshots of the dashboard into build/shots, some for the pages (ARGS=--million: with a million tasks); needs chromium
 	$(call heading,screenshots)
 	$(BIN)/python -m tests.web.shots $(ARGS)
 	$(BIN)/python -m tests.docs.shots
