@@ -95,8 +95,14 @@ async def test_everything_else_is_refused_with_the_leftmost_field_and_the_reason
     assert error.message.endswith(f": {field} field {error.details['reason']}")
     with pytest.raises(duly.CronExpressionInvalidError) as caught:
         await duly.Scheduler(":memory:").initialize([("task", text, noop, timedelta(0))])
-    assert str(caught.value) == str(error)
-    assert {key: caught.value.details[key] for key in error.details} == error.details
+    assert caught.value.message == error.message
+    assert caught.value.details["hint"] == ": ".join(["registration 0 ('task')", *_hint(error)])
+    facts = {key: value for key, value in error.details.items() if key != "hint"}
+    assert {key: caught.value.details[key] for key in facts} == facts
+
+
+def _hint(error: duly.DulyError) -> list[str]:
+    return [error.details["hint"]] if "hint" in error.details else []
 
 
 @pytest.mark.parametrize(
