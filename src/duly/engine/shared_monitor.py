@@ -154,7 +154,7 @@ class Judge:
         except Exception as fault:  # an entry that this version of duly did not write: what follows it means nothing
             reading.is_spoilt = True
             self.unreadable.append(fault)
-            return False
+            return True  # a newer base may be there already
 
     def close(self) -> None:
         """Release the connection."""
