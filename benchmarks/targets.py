@@ -104,15 +104,24 @@ def _against_peers(judge: _Judge) -> Iterator[Verdict]:
         yield judge.at_least(section, what, least, ratio, peer, ours, headline=first, why=WHY_SCHEDULE)
 
 
+MOST = 0.7
+
+
 def _why_not_faster(figures: Figures, peer: str, ours: str, bound: float) -> str:
     """How far duly is from a ratio to a peer, and how much of its time is processor time."""
     theirs, last = figures.of(peer, "last_start_s"), figures.of(ours, "last_start_s")
     used = figures.of(ours, "cpu_until_last_start_s")
     if theirs is None or last is None or used is None:
         return ""
-    return (
+    begin = (
         f"duly's last start comes after {number(1000 * last.median)} ms and would have to come after "
-        f"{number(1000 * theirs.median / bound)} ms; until then it uses {number(1000 * used.median)} ms of processor "
+        f"{number(1000 * theirs.median / bound)} ms; "
+    )
+    first = figures.of(ours, "first_start_s")
+    if first is not None and first.median > MOST * last.median:
+        return f"{begin}its first comes after {number(1000 * first.median)} ms, when the first commit is on disk"
+    return (
+        f"{begin}until then it uses {number(1000 * used.median)} ms of processor "
         "time, on two threads that share one interpreter, so it hardly waits for anything, and which part of the work "
         "could be left out is not known"
     )
@@ -372,10 +381,20 @@ def _hard_cases(judge: _Judge) -> Iterator[Verdict]:
     for key, what in (("plain", "without log lines"), ("INFO logging", "with a log line for each start and end")):
         cost = figures.of(key, "cpu_us_a_run")
         yield judge.stated(section, f"{size.hard:,} due, processor time of a run {what}", cost, "µs", key)
-    for key in ("trace", "monitor"):
+    for key, why in (("trace", _why_trace(figures)), ("monitor", "")):
         price = figures.ratio(key, "last_start_s", "plain", "last_start_s")
         what = f"{size.hard:,} due, {key}: last start ÷ without"
-        yield judge.at_most(section, what, 2, "×", price, key, "plain")
+        yield judge.at_most(section, what, 2, "×", price, key, "plain", why=why)
+
+
+def _why_trace(figures: Figures) -> str:
+    traced, plain = figures.of("trace", "writer_cpu_s"), figures.of("plain", "writer_cpu_s")
+    if traced is None or plain is None:
+        return ""
+    return (
+        f"two more rows for each run: the store's thread uses {number(traced.median)} s of processor time instead of "
+        f"{number(plain.median)} s, and then takes longer than the calls, with which it shares the interpreter"
+    )
 
 
 def _threads(judge: _Judge) -> Iterator[Verdict]:
