@@ -1,6 +1,7 @@
 """A scheduler whose host was buried joins again by itself; initialize() and stop() work as if it had not been."""
 
 import asyncio
+import contextlib
 import logging
 import uuid
 from collections import Counter
@@ -13,13 +14,28 @@ import pytest
 
 import duly
 from duly.clock import SystemClock
-from duly.core.moments import Instant
+from duly.core.moments import MICROSECONDS, Instant
 from duly.core.record import EqualRows
-from duly.errors import ForeignSetError, StoreError
-from duly.events import Event, LeaseLost, RejoinFailed, TaskRunFenced
+from duly.errors import (
+    ForeignSetError,
+    HostGoneError,
+    ScheduleTaskError,
+    StopSchedulerError,
+    StoreError,
+    StoreRewoundError,
+)
+from duly.events import (
+    EditionReinstated,
+    Event,
+    LeaseLost,
+    RejoinFailed,
+    SchedulerInitializationStarted,
+    SchedulerReinitializationStarted,
+    TaskRunFenced,
+)
 from duly.stores.shared import HostIdentity
 from duly.testing import SimulatedCluster
-from duly.testing.cluster import ClusterHost, MemoryStore, WiredFunctions
+from duly.testing.cluster import ClusterHost, HostThreads, MemoryStore, WiredFunctions
 from duly.testing.shared import SharedMemory
 from duly.threads import JOIN_SECONDS, DaemonThreads, Threads
 from tests.cluster.witness import Witness, minutely
@@ -86,6 +102,57 @@ class Life:
         for _ in range(5):
             await asyncio.sleep(0)
         return asyncio.all_tasks() - self.before - {asyncio.current_task()}, +self.store.open
+
+    async def cancel_all(self) -> None:
+        """Cancel all tasks of the scheduler, as an event loop does that goes away."""
+        tasks = asyncio.all_tasks() - self.before - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        await asyncio.sleep(0)
+
+    async def supersede(self, *names: str) -> None:
+        """Put another set in force by a host that comes and leaves, of which this one hears; it is not back yet."""
+        other = await self.cluster.host()
+        scheduler = other.scheduler()
+        await scheduler.initialize(minutely(self.witness, other, *names))
+        await self.cluster.advance(seconds=6)
+        await scheduler.stop()
+        await self.cluster.advance(seconds=6)
+
+    def load_slowly(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """From now on this host needs seven seconds to load; its beats go on."""
+        clock, quickly = self.host._clock, HostThreads.run
+
+        async def slowly(threads: HostThreads, call: Callable[[], Any]) -> Any:
+            answer = await quickly(threads, call)
+            if getattr(call, "__name__", "") == "load":
+                await clock.sleep_until(clock.now() + 7 * MICROSECONDS, asyncio.Event())
+            return answer
+
+        monkeypatch.setattr(HostThreads, "run", slowly)
+
+    async def call(self, *names: str) -> "asyncio.Task[None]":
+        """Call initialize() with other tasks; it goes as far as it comes without time passing."""
+        call = asyncio.create_task(self.scheduler.initialize(minutely(self.witness, self.host, *names)))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        return call
+
+    def listen(self) -> list[str]:
+        """The names of the requests of this host, from now on."""
+        asked: list[str] = []
+
+        def note(request: str, made: bool) -> None:
+            if not made:
+                asked.append(request)
+
+        self.host.on_request = note
+        return asked
+
+    def reinstated(self) -> list[int]:
+        """The editions that this host has put in force again."""
+        return [event.edition for event in self.host.events if isinstance(event, EditionReinstated)]
 
 
 NOTHING: "tuple[set[object], Counter[str]]" = (set(), Counter())
@@ -359,6 +426,23 @@ async def test_the_threads_of_a_buried_host_end_without_being_waited_for(life: L
     assert pools.waited == [False, True]
 
 
+async def test_a_host_that_is_buried_while_it_loads_joins_again_and_leaves_nothing_behind(
+    life: Life, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SPEC 9.6: it hears of its burial before its loop has begun."""
+    life.load_slowly(monkeypatch)
+    call = await life.call("a")
+    await life.cluster.advance(seconds=8)
+    life.bury()
+    await life.cluster.advance(minutes=1)
+    await call
+    assert len([event for event in life.host.events if isinstance(event, LeaseLost)]) == 1
+    assert [host.key for host in life.cluster.memory.living()] == [2]
+    assert life.witness.began("a")[-1] == "12:01:00"
+    await life.scheduler.stop()
+    assert await life.left() == NOTHING
+
+
 # --- initialize() meanwhile ------------------------------------------------------------------------------------------
 
 
@@ -412,6 +496,60 @@ async def test_an_initialize_that_was_called_before_its_host_heard_of_its_burial
     assert [host.key for host in life.cluster.memory.living()] == [2]
     await life.scheduler.stop()
     assert life.cluster.memory.living() == []
+    assert await life.left() == NOTHING
+
+
+async def test_an_initialize_that_loads_slowly_when_its_host_hears_of_its_burial_leaves_one_host(
+    life: Life, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SPEC 4.2, 9.6: joining again waits for the calls before it, however long they take."""
+    await life.begin("a")
+    life.load_slowly(monkeypatch)
+    life.bury()
+    call = await life.call("b")
+    await life.cluster.advance(minutes=1)
+    await call
+    assert sorted(life.cluster.memory.hosts) == [1, 2]
+    await life.scheduler.stop()
+    assert await life.left() == NOTHING
+
+
+async def test_a_buried_host_beats_no_more_when_an_initialize_has_taken_effect_on_another(life: Life) -> None:
+    """SPEC 9.6: its connection is released at once, and not when its next beat is refused."""
+    await life.begin("a")
+    life.bury()
+    await life.scheduler.initialize(minutely(life.witness, life.host, "b"))
+    await life.cluster.settle()
+    assert +life.store.open == {"writes": 1, "beats": 1}
+
+
+async def test_an_initialize_that_finds_its_host_buried_before_a_stop_asks_for_nothing_more(life: Life) -> None:
+    """SPEC 9.19: a host that is buried while it stops does not join again."""
+    await life.begin("a")
+    life.bury()
+    asked = life.listen()
+    calls = (life.scheduler.initialize(minutely(life.witness, life.host, "b")), life.scheduler.stop())
+    refused, stopped = await asyncio.gather(*calls, return_exceptions=True)
+    assert isinstance(refused, HostGoneError)
+    assert isinstance(stopped, StopSchedulerError)
+    assert asked.count("replace") == 1
+    assert await life.left() == NOTHING
+
+
+async def test_a_store_that_is_set_back_under_a_first_initialize_is_its_error(life: Life) -> None:
+    """SPEC 9.21, 4.1: there is no host yet that could join anew; nothing is left of the call."""
+    other = await life.cluster.host()
+    await other.scheduler().initialize(minutely(life.witness, other, "a"))
+    await life.cluster.advance(seconds=1)
+    life.before = asyncio.all_tasks()
+
+    def set_back(request: str, made: bool) -> None:
+        if request == "replace" and not made:
+            life.cluster.memory.log.clear()
+
+    life.host.on_request = set_back
+    with pytest.raises(StoreRewoundError):
+        await life.begin("a")
     assert await life.left() == NOTHING
 
 
@@ -519,6 +657,19 @@ async def test_nothing_starts_after_a_stop_was_called_behind_an_initialize(life:
     assert await life.left() == NOTHING
 
 
+async def test_a_stop_that_is_cancelled_with_all_tasks_releases_the_connection(life: Life) -> None:
+    """SPEC 3.11, 4.3: the event loop goes away while the stop() ends the attempts to join again."""
+    await life.begin("a")
+    life.bury()
+    await life.cluster.advance(seconds=5)
+    stopping = asyncio.create_task(life.scheduler.stop())
+    await asyncio.sleep(0)
+    assert not stopping.done()
+    await life.cancel_all()
+    assert stopping.cancelled()
+    assert await life.left() == NOTHING
+
+
 # --- what comes too late ---------------------------------------------------------------------------------------------
 
 
@@ -568,6 +719,72 @@ async def test_a_loss_that_is_heard_of_while_the_event_loop_goes_away_is_nobodys
     assert not [event for event in life.host.events if isinstance(event, LeaseLost)]
 
 
+# --- a set that comes back -------------------------------------------------------------------------------------------
+
+
+async def test_a_set_that_is_slow_to_come_back_is_declared_once(life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SPEC 9.17: meanwhile beat after beat says that no host declares the one in force."""
+    await life.begin("kept", "old")
+    await life.supersede("kept", "new")
+    life.load_slowly(monkeypatch)
+    asked = life.listen()
+    await life.cluster.advance(minutes=3)
+    assert life.reinstated() == [1]
+    assert asked.count("replace") == 1
+
+
+async def test_a_set_comes_back_as_often_as_it_is_superseded(life: Life) -> None:
+    """SPEC 9.17: by a host that has put it in force again before."""
+    await life.begin("kept", "old")
+    for _ in range(3):
+        await life.supersede("kept", "new")
+        assert life.cluster.memory.edition == 2
+        await life.cluster.advance(minutes=2)
+        assert life.cluster.memory.edition == 1
+    assert life.reinstated() == [1, 1, 1]
+
+
+async def test_a_set_that_is_to_come_back_waits_for_the_calls_before_it(
+    life: Life, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SPEC 4.2: the first of them fails, the second one puts another set in force, and so nothing comes back."""
+    await life.begin("kept", "old")
+    await life.supersede("kept", "new")
+    life.load_slowly(monkeypatch)
+    colleagues = engine_of(life.scheduler).colleagues
+    assert colleagues is not None
+    refused: list[str] = []
+
+    def refuse(request: str, made: bool) -> None:
+        if request == "replace" and not made and len(refused) < 2:  # each request is made twice
+            refused.append(request)
+            raise StoreError("not now", store="shared memory")
+
+    life.host.on_request = refuse
+    calls = [await life.call("kept", "refused"), await life.call("kept", "newer")]
+    colleagues.deserted()
+    await life.cluster.advance(seconds=40)
+    failed, succeeded = await asyncio.gather(*calls, return_exceptions=True)
+    assert isinstance(failed, ScheduleTaskError)
+    assert succeeded is None
+    assert life.reinstated() == []
+    in_force = {task.name for task in life.cluster.memory.tasks.values() if task.retired_at is None}
+    assert (life.cluster.memory.edition, in_force) == (3, {"kept", "newer"})
+
+
+async def test_no_set_comes_back_by_a_host_that_stops(life: Life) -> None:
+    """SPEC 9.17, 4.3: the stop() was called in the moment in which it was about to, and comes first."""
+    await life.begin("kept", "old")
+    await life.supersede("kept", "new")
+    colleagues = engine_of(life.scheduler).colleagues
+    assert colleagues is not None
+    colleagues.deserted()
+    await life.scheduler.stop()
+    assert life.reinstated() == []
+    assert life.cluster.memory.edition == 2
+    assert await life.left() == NOTHING
+
+
 # --- another event loop ----------------------------------------------------------------------------------------------
 
 
@@ -605,6 +822,111 @@ def test_a_run_of_a_buried_host_that_ended_with_its_event_loop_keeps_its_task_fr
 
     asyncio.run(life(is_buried=True))
     asyncio.run(life(is_buried=False))
+
+
+class Buried:
+    """A scheduler on a real event loop that was closed under it; a run of its buried host does not end."""
+
+    def __init__(self, *, joins: bool) -> None:
+        self.told: list[Event] = []
+        self._memory = SharedMemory(lambda: Instant(SystemClock().now()), lambda: uuid.uuid4().hex)
+        self._lost = asyncio.Event()
+        store = MemoryStore(self._memory, lease=timedelta(seconds=1))
+        self.scheduler = duly.Scheduler(store, on_event=self._hear)
+        loop = asyncio.new_event_loop()
+        loop.run_until_complete(self._live(joins=joins))
+        self._pending: list[Any] = list(asyncio.all_tasks(loop))
+        loop.close()
+
+    def _hear(self, event: Event) -> None:
+        self.told.append(event)
+        if isinstance(event, LeaseLost):
+            self._lost.set()
+
+    async def _live(self, *, joins: bool) -> None:
+        began = asyncio.Event()
+
+        async def stubborn() -> None:
+            began.set()
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                await asyncio.Event().wait()
+
+        await self.scheduler.initialize([("a", "* * * * *", stubborn, timedelta(seconds=1))])
+        await asyncio.wait_for(began.wait(), PATIENCE_SECONDS)
+        (host,) = self._memory.living()
+        self._memory.bury(HostIdentity(host.key, host.identifier), host.key, None)
+        await asyncio.wait_for(self._lost.wait(), PATIENCE_SECONDS)
+        if joins:
+            await asyncio.wait_for(self.declare(), PATIENCE_SECONDS)  # which waits until it has joined again
+
+    async def declare(self) -> None:
+        """Declare a task that is not due."""
+        await self.scheduler.initialize([("b", "0 0 1 1 *", lambda: None, timedelta(seconds=1))])
+
+    def begun(self) -> list[type[Event]]:
+        """The events of the calls that took effect, or tried to."""
+        kinds = (SchedulerInitializationStarted, SchedulerReinitializationStarted)
+        return [type(event) for event in self.told if isinstance(event, kinds)]
+
+    def forsake(self) -> None:
+        """End the tasks of the event loop that was closed; asyncio would complain about them."""
+        for task in self._pending:
+            task._log_destroy_pending = False
+            with contextlib.suppress(RuntimeError):
+                task.get_coro().close()
+
+
+def test_an_initialize_is_a_first_one_after_an_event_loop_was_closed_on_which_a_host_was_to_join_again() -> None:
+    """SPEC 3.11: nothing was cancelled, and nobody joins on the next event loop but by a call."""
+    buried = Buried(joins=False)
+    asyncio.run(buried.declare())
+    assert buried.begun() == [SchedulerInitializationStarted] * 2
+    buried.forsake()
+
+
+def test_a_stop_does_not_wait_for_runs_of_a_buried_host_whose_event_loop_was_closed() -> None:
+    """SPEC 3.11: nothing was cancelled, and they will never end."""
+    buried = Buried(joins=True)
+
+    async def stop() -> None:
+        await buried.declare()
+        await asyncio.wait_for(buried.scheduler.stop(), PATIENCE_SECONDS)
+
+    asyncio.run(stop())
+    first, later = SchedulerInitializationStarted, SchedulerReinitializationStarted
+    assert buried.begun() == [first, later, first]
+    buried.forsake()
+
+
+def test_a_stop_on_another_event_loop_does_not_wake_an_attempt_to_join_that_was_closed_with_its_own() -> None:
+    """SPEC 4.3: waking it raised after the stop() was counted, so that no later call had its turn."""
+    buried = Buried(joins=False)
+
+    async def stop() -> None:
+        await buried.declare()
+        await asyncio.wait_for(buried.scheduler.stop(), PATIENCE_SECONDS)
+        await buried.declare()
+        await asyncio.wait_for(buried.scheduler.stop(), PATIENCE_SECONDS)
+
+    asyncio.run(stop())
+    buried.forsake()
+
+
+@pytest.mark.parametrize("joins", [False, True])
+async def test_a_scheduler_whose_tasks_were_all_cancelled_after_a_burial_begins_anew(life: Life, joins: bool) -> None:
+    """SPEC 3.11: whether or not another host had taken the place of the buried one."""
+    await life.begin("a")
+    life.bury()
+    await life.cluster.advance(seconds=20 if joins else 5)
+    assert len(life.cluster.memory.living()) == joins
+    await life.cancel_all()
+    life.host.events.clear()
+    await life.scheduler.initialize(minutely(life.witness, life.host, "a"))
+    kinds = (SchedulerInitializationStarted, SchedulerReinitializationStarted)
+    begun = [type(event) for event in life.host.events if isinstance(event, kinds)]
+    assert begun == [SchedulerInitializationStarted]
 
 
 # --- connections -----------------------------------------------------------------------------------------------------

@@ -21,6 +21,10 @@ from duly.stores.shared import Act
 FIRST_BACKOFF_SECONDS: Final = 1.0
 
 
+def _nothing() -> None:
+    """Wake nobody up."""
+
+
 class SharedLifecycle(Lifecycle):
     """initialize() and stop() of a host of a shared store, and what happens to it in between."""
 
@@ -31,7 +35,7 @@ class SharedLifecycle(Lifecycle):
         """Hosts that were buried, until the last of their runs has ended."""
         self._runners_before: list[Runner] = []
         """The runners of these hosts."""
-        self._wake_up: Callable[[], None] = lambda: None
+        self._wake_up: Callable[[], None] = _nothing
         """Ends the pause before the next attempt to join."""
         self._reinstating = False
 
@@ -70,6 +74,7 @@ class SharedLifecycle(Lifecycle):
 
     def _forget(self) -> None:
         """Runs of hosts that were buried ended with their event loop, and so did the tasks that waited for them."""
+        self._wake_up = _nothing
         self._fading.clear()
         self._runners_before.clear()
         if self._cluster is not None:
