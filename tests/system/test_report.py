@@ -1,6 +1,7 @@
 """The page about reliability is written by the runs, and says so when one of them failed."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -67,3 +68,9 @@ def test_the_page_has_its_markers() -> None:
     """`make reliability-report` finds where to write."""
     page = (ROOT / "docs" / "reliability.md").read_text()
     assert page.count(BEGIN) == page.count(END) == 1
+
+
+def test_the_page_has_a_row_for_each_suite_of_today() -> None:
+    """The names of two folders were replaced by one in the text that a run had written."""
+    page = (ROOT / "docs" / "reliability.md").read_text()
+    assert re.findall(r"^\| `(tests/[a-z/]+)` \|", page, re.MULTILINE) == sorted(SUITES)
