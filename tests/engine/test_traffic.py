@@ -1,4 +1,4 @@
-"""What the parts of an engine know of each other before anything has happened."""
+"""Knowledge that the parts of an engine have of each other before anything has happened."""
 
 import sqlite3
 from contextlib import closing

@@ -187,7 +187,7 @@ def test_nothing_is_made_beside_a_store_that_leaves(origin: Path, tmp_path: Path
     [("missing/copy.db", "does not exist"), ("folder", "is a folder")],
 )
 def test_a_place_where_no_store_can_be_is_not_free(tmp_path: Path, name: str, message: str) -> None:
-    """What is wrong with it is said before anything is copied."""
+    """Its fault is said before anything is copied."""
     (tmp_path / "folder").mkdir()
     with pytest.raises(StoreError, match=message):
         check_free(tmp_path / name)
