@@ -186,3 +186,15 @@ def test_the_runner_works_as_a_copy_with_nothing_but_the_standard_library(tmp_pa
     found = subprocess.run(command, cwd=tmp_path, check=False, capture_output=True, text=True)
     assert (found.returncode, found.stderr) == (0, "")
     assert "calendar: 0 of 44 agree, 44 do not apply" in found.stdout
+
+
+def test_a_copy_without_the_generator_says_where_vectors_are_generated(tmp_path: Path) -> None:
+    """It was a traceback."""
+    shutil.copytree(
+        ROOT / "conformance", tmp_path / "conformance", ignore=shutil.ignore_patterns("generator", "__pycache__")
+    )
+    start = "import sys; sys.path.insert(0, '.'); from conformance.__main__ import main; sys.exit(main())"
+    command = [sys.executable, "-I", "-S", "-c", start, "generate"]
+    found = subprocess.run(command, cwd=tmp_path, check=False, capture_output=True, text=True)
+    assert found.returncode == 2
+    assert found.stderr.startswith("conformance: vectors are generated in a checkout of duly alone: ")

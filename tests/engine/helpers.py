@@ -1,12 +1,17 @@
 """Helpers for tests of the engine: registrations, the work behind them, and the engine of a scheduler."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final
+
+import pytest
 
 import duly
+from duly.core.moments import MICROSECONDS
 from duly.engine.engine import Engine
 from duly.testing import SimulatedHost
+from duly.testing.cluster import ClusterHost, HostThreads
 
 EVERY_MINUTE: Final = "* * * * *"
 MINUTE: Final = timedelta(minutes=1)
@@ -44,3 +49,16 @@ def engine_of(scheduler: duly.Scheduler) -> Engine:
     engine = scheduler._lifecycle.engine
     assert engine is not None
     return engine
+
+
+def load_slowly(host: ClusterHost, monkeypatch: pytest.MonkeyPatch, *, seconds: int) -> None:
+    """From now on hosts need so long to load, on the clock of this one; beats go on."""
+    clock, quickly = host._clock, HostThreads.run
+
+    async def slowly(threads: HostThreads, call: Callable[[], Any]) -> Any:
+        answer = await quickly(threads, call)
+        if getattr(call, "__name__", "") == "load":
+            await clock.sleep_until(clock.now() + seconds * MICROSECONDS, asyncio.Event())
+        return answer
+
+    monkeypatch.setattr(HostThreads, "run", slowly)

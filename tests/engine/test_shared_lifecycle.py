@@ -14,7 +14,7 @@ import pytest
 
 import duly
 from duly.clock import SystemClock
-from duly.core.moments import MICROSECONDS, Instant
+from duly.core.moments import Instant
 from duly.core.record import EqualRows
 from duly.errors import (
     ForeignSetError,
@@ -35,11 +35,11 @@ from duly.events import (
 )
 from duly.stores.shared import HostIdentity
 from duly.testing import SimulatedCluster
-from duly.testing.cluster import ClusterHost, HostThreads, MemoryStore, WiredFunctions
+from duly.testing.cluster import ClusterHost, MemoryStore, WiredFunctions
 from duly.testing.shared import SharedMemory
 from duly.threads import JOIN_SECONDS, DaemonThreads, Threads
 from tests.cluster.witness import Witness, minutely
-from tests.engine.helpers import engine_of
+from tests.engine.helpers import engine_of, load_slowly
 from tests.spec.helpers import microseconds
 
 LEASE = timedelta(seconds=30)
@@ -122,15 +122,7 @@ class Life:
 
     def load_slowly(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """From now on this host needs seven seconds to load; its beats go on."""
-        clock, quickly = self.host._clock, HostThreads.run
-
-        async def slowly(threads: HostThreads, call: Callable[[], Any]) -> Any:
-            answer = await quickly(threads, call)
-            if getattr(call, "__name__", "") == "load":
-                await clock.sleep_until(clock.now() + 7 * MICROSECONDS, asyncio.Event())
-            return answer
-
-        monkeypatch.setattr(HostThreads, "run", slowly)
+        load_slowly(self.host, monkeypatch, seconds=7)
 
     async def call(self, *names: str) -> "asyncio.Task[None]":
         """Call initialize() with other tasks; it goes as far as it comes without time passing."""
@@ -865,6 +857,11 @@ class Buried:
         """Declare a task that is not due."""
         await self.scheduler.initialize([("b", "0 0 1 1 *", lambda: None, timedelta(seconds=1))])
 
+    async def declare_and_stop(self) -> None:
+        """One life on the event loop that runs now."""
+        await self.declare()
+        await asyncio.wait_for(self.scheduler.stop(), PATIENCE_SECONDS)
+
     def begun(self) -> list[type[Event]]:
         """The events of the calls that took effect, or tried to."""
         kinds = (SchedulerInitializationStarted, SchedulerReinitializationStarted)
@@ -889,12 +886,7 @@ def test_an_initialize_is_a_first_one_after_an_event_loop_was_closed_on_which_a_
 def test_a_stop_does_not_wait_for_runs_of_a_buried_host_whose_event_loop_was_closed() -> None:
     """SPEC 3.11: nothing was cancelled, and they will never end."""
     buried = Buried(joins=True)
-
-    async def stop() -> None:
-        await buried.declare()
-        await asyncio.wait_for(buried.scheduler.stop(), PATIENCE_SECONDS)
-
-    asyncio.run(stop())
+    asyncio.run(buried.declare_and_stop())
     first, later = SchedulerInitializationStarted, SchedulerReinitializationStarted
     assert buried.begun() == [first, later, first]
     buried.forsake()
@@ -904,13 +896,12 @@ def test_a_stop_on_another_event_loop_does_not_wake_an_attempt_to_join_that_was_
     """SPEC 4.3: waking it raised after the stop() was counted, so that no later call had its turn."""
     buried = Buried(joins=False)
 
-    async def stop() -> None:
-        await buried.declare()
-        await asyncio.wait_for(buried.scheduler.stop(), PATIENCE_SECONDS)
-        await buried.declare()
-        await asyncio.wait_for(buried.scheduler.stop(), PATIENCE_SECONDS)
+    async def two_lives() -> None:
+        await buried.declare_and_stop()
+        await buried.declare_and_stop()
 
-    asyncio.run(stop())
+    asyncio.run(two_lives())
+    assert buried.begun() == [SchedulerInitializationStarted] * 3
     buried.forsake()
 
 

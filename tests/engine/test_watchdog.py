@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -472,3 +473,25 @@ def test_a_thread_that_is_gone_has_no_stack() -> None:
     gone.join()
     assert gone.ident is not None
     assert stack_of(gone.ident) == []
+
+
+# --- both at once ----------------------------------------------------------------------------------------------------
+
+
+async def test_a_question_that_the_thread_takes_back_while_it_is_answered_is_no_error(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread may find other runs between two instructions of the answer; it raised on the event loop."""
+    question = module._Question(RUN, scene.now - 2, scene.now - 2)
+    question.looks = 10
+    blocked = partial(module._Question.has_blocked, question)
+
+    def has_blocked(_: object) -> bool:
+        question.run = None
+        return blocked()
+
+    monkeypatch.setattr(module._Question, "has_blocked", has_blocked)
+    scene.watchdog._answer(question)
+    (event,) = scene.events
+    assert isinstance(event, EventLoopBlocked)
+    assert event.task_name == "import"

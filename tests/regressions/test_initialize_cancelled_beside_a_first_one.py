@@ -5,18 +5,17 @@ and withdrew those of the store.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
-from duly.core.moments import MICROSECONDS
 from duly.engine.shared_lifecycle import SharedLifecycle
 from duly.errors import StopSchedulerError
 from duly.testing import SimulatedCluster
-from duly.testing.cluster import ClusterHost, HostThreads
+from duly.testing.cluster import ClusterHost
 from tests.cluster.witness import Witness, minutely
+from tests.engine.helpers import load_slowly
 
 
 @pytest.fixture
@@ -33,15 +32,7 @@ async def host(cluster: SimulatedCluster) -> ClusterHost:
 @pytest.fixture
 def slow_load(host: ClusterHost, monkeypatch: pytest.MonkeyPatch) -> None:
     """A host needs ten seconds to load."""
-    clock, quickly = host._clock, HostThreads.run
-
-    async def slowly(self: HostThreads, call: Callable[[], Any]) -> Any:
-        answer = await quickly(self, call)
-        if getattr(call, "__name__", "") == "load":
-            await clock.sleep_until(clock.now() + 10 * MICROSECONDS, asyncio.Event())
-        return answer
-
-    monkeypatch.setattr(HostThreads, "run", slowly)
+    load_slowly(host, monkeypatch, seconds=10)
 
 
 @pytest.mark.usefixtures("slow_load")

@@ -32,7 +32,7 @@ _EXPLAINED_MAX: Final = 6
 """If more runs than this began in one minute, such as retries every second, those in the middle are only counted."""
 
 _FIRST_EXPLAINED: Final = 4
-"""So many of the first ones are then explained, and the last one."""
+"""The number of first runs that are then explained, beside the last one."""
 
 
 class Answer(Enum):

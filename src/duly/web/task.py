@@ -383,7 +383,7 @@ class _About:
 
 
 def _tone(explanation: Explanation) -> str:
-    """The colour of an answer; that a run began is no success if it failed."""
+    """The colour of an answer: that of a failure if the run failed, even if it began on time."""
     run = explanation.run
     if explanation.verdict is Answer.RAN and run is not None and run.outcome in {"failure", "interrupted"}:
         return "failure"
